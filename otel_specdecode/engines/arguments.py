@@ -1,0 +1,55 @@
+"""Reading a call's arguments by name without binding the whole signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Arguments:
+    """Where each parameter of a function stands, so that one value costs one look-up.
+
+    Attributes:
+        names: Parameter names in order.
+    """
+
+    __slots__ = ("_defaults", "_places", "names")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Read the signature once.
+
+        Raises:
+            ValueError: If the function has no readable signature.
+        """
+        parameters = inspect.signature(function).parameters
+        self.names = tuple(parameters)
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._places = {
+            name: place for place, (name, parameter) in enumerate(parameters.items()) if parameter.kind in positional
+        }
+        self._defaults = {
+            name: parameter.default
+            for name, parameter in parameters.items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+
+    def get(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], default: object = None) -> Any:
+        """Return a call's value of a parameter, else the function's default, else `default`."""
+        if name in kwargs:
+            return kwargs[name]
+        place = self._places.get(name)
+        if place is not None and place < len(args):
+            return args[place]
+        return self._defaults.get(name, default)
+
+    def replace(
+        self, name: str, value: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with one that was given replaced; others, and one not given, stay as they are."""
+        place = self._places.get(name)
+        if name in kwargs:
+            return args, {**kwargs, name: value}
+        if place is not None and place < len(args):
+            return (*args[:place], value, *args[place + 1 :]), dict(kwargs)
+        return args, dict(kwargs)

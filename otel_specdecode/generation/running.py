@@ -1,0 +1,111 @@
+"""A generation in flight: the engine's hooks fill it, and what they collect is handed over in stretches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.ledger import Ledger
+from otel_specdecode.generation.observer import Content, Recording, Ticket
+from otel_specdecode.generation.record import Ending, Facts
+from otel_specdecode.generation.request import Request
+from otel_specdecode.generation.timeline import FLUSH_NS, Timeline
+
+Clock = Callable[[], int]
+"""A monotonic clock in ns."""
+
+
+class Generation:
+    """One generation in flight.
+
+    Attributes:
+        ticket: Leave to record it, taken at the call.
+        clock: Monotonic clock in ns.
+        timeline: Token times.
+        ledger: Passes.
+        content: Prompt and completion text, None unless the user opted in.
+        input_tokens: Tokens of the prompt, cached ones included, once the engine has read it.
+        cached_tokens: Prompt tokens whose KV entries are reused.
+        hazards: Ids of hazards met so far.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_recording",
+        "_request",
+        "cached_tokens",
+        "clock",
+        "content",
+        "hazards",
+        "input_tokens",
+        "ledger",
+        "ticket",
+        "timeline",
+    )
+
+    def __init__(self, ticket: Ticket, request: Callable[[], Request | None], clock: Clock = time.perf_counter_ns) -> None:
+        """Prepare a generation; nothing is recorded before begin().
+
+        Args:
+            ticket: Leave to record it.
+            request: Reads the request from the call's arguments, at the first resume; None: do not record.
+            clock: Monotonic clock in ns.
+        """
+        self.ticket = ticket
+        self.clock = clock
+        self.timeline = Timeline()
+        self.ledger = Ledger()
+        self.content = Content() if ticket.captures_content else None
+        self.input_tokens: int | None = None
+        self.cached_tokens = 0
+        self.hazards: list[str] = []
+        self._request = request
+        self._recording: Recording | None = None
+        self._ended = False
+
+    @property
+    def recording(self) -> Recording | None:
+        """The recording, None before begin() or if it could not begin."""
+        return self._recording
+
+    def begin(self) -> int:
+        """Begin to record at the first resume; return its clock reading (ns)."""
+        began = self.clock()
+        try:
+            request = self._request()
+            if request is not None:
+                self._recording = self.ticket.begin(request, began)
+        except Exception as error:
+            report_fault("a generation could not be recorded", error)
+        return began
+
+    def meet_hazard(self, hazard: str) -> None:
+        """Note a known engine condition, once."""
+        if hazard not in self.hazards:
+            self.hazards.append(hazard)
+
+    def hand_over(self, now: int) -> int:
+        """Hand over the tokens so far; return the clock reading (ns) at which to do so again."""
+        try:
+            stretch = self.timeline.take(self.ledger)
+            if self._recording is not None:
+                self._recording.progress(stretch, self._facts())
+        except Exception as error:
+            report_fault("a part of a generation could not be recorded", error)
+        return now + FLUSH_NS
+
+    def end(self, ending: Ending) -> None:
+        """Hand over the rest and how the stream ended; only the first call counts."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            stretch = self.timeline.take(self.ledger)
+            if self._recording is not None:
+                self._recording.finish(stretch, self._facts(), ending, self.content)
+        except Exception as error:
+            report_fault("the end of a generation could not be recorded", error)
+
+    def _facts(self) -> Facts:
+        return Facts(self.input_tokens, self.cached_tokens, tuple(self.hazards))

@@ -1,0 +1,120 @@
+"""The token loop around an engine's own generator: two clock readings and two appends a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
+
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.record import Ending
+from otel_specdecode.generation.running import Generation
+from otel_specdecode.generation.timeline import CHUNK_TOKENS, FLUSH_NS
+
+Item = TypeVar("Item")
+Sent = TypeVar("Sent")
+
+
+class Outcome(NamedTuple):
+    """What the last item of a stream tells of its end.
+
+    Attributes:
+        finish_reason: The engine's word; for a stream closed early `closed`, or None if nobody can say.
+        complete: The final response was handed out.
+        last_pass_finished: The last emitted token is the target's own (correction or bonus).
+    """
+
+    finish_reason: str | None
+    complete: bool
+    last_pass_finished: bool
+
+
+def watch(
+    stream: Generator[Item, object, None],
+    generation: Generation,
+    outcome: Callable[[Item | None, bool], Outcome],
+) -> Generator[Item, object, None]:
+    """Yield what the engine yields, and keep when each token was asked for and when it came.
+
+    Exceptions, `send`, `throw` and `close` reach the engine's generator as if nothing stood between.
+
+    Args:
+        stream: The engine's generator, one item a token, not started yet.
+        generation: Where times go; it begins at the first resume and ends exactly once.
+        outcome: Reads the last item (None if there was none) and whether the stream was exhausted.
+    """
+    timeline, clock = generation.timeline, generation.clock
+    resume, arrive = timeline.resumes.append, timeline.yields.append
+    item: Item | None = None
+    exhausted = dropped = False
+    failure: BaseException | None = None
+    began = generation.begin()
+    flush_at = began + FLUSH_NS
+    resume(began)
+    source: Iterator[Item] = stream
+    try:
+        while True:
+            before = timeline.emitted()
+            for item in islice(source, CHUNK_TOKENS):
+                now = clock()
+                arrive(now)
+                if now >= flush_at:
+                    flush_at = generation.hand_over(now)
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    raise
+                except BaseException as thrown:
+                    dropped = True
+                    resume(clock())
+                    source = chain(_answer(stream.throw, thrown), stream)
+                    break
+                resume(clock())
+                if sent is not None:
+                    source = chain(_answer(stream.send, sent), stream)
+                    break
+            else:
+                if timeline.emitted() - before < CHUNK_TOKENS:
+                    exhausted = True
+                    return
+                flush_at = generation.hand_over(clock())
+    except GeneratorExit:
+        dropped = True
+        raise
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        at = clock()
+        try:
+            stream.close()
+        finally:
+            try:
+                generation.end(_ending(outcome(item, exhausted), failure, dropped, at, timeline.last_yield))
+            except Exception as error:
+                report_fault("the end of a generation could not be read", error)
+
+
+def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
+    try:
+        item = call(value)
+    except StopIteration:
+        return
+    yield item
+
+
+def _ending(
+    outcome: Outcome, failure: BaseException | None, dropped: bool, at: int, last_yield: int | None
+) -> Ending:
+    complete = outcome.complete and (failure is None or dropped)
+    if complete:
+        return Ending("complete", last_yield or at, outcome.finish_reason, None, outcome.last_pass_finished)
+    if failure is not None:
+        return Ending("error", at, "error", error_type(failure), outcome.last_pass_finished)
+    return Ending("closed", at, outcome.finish_reason, None, outcome.last_pass_finished)
+
+
+def error_type(error: BaseException) -> str:
+    """Return the class name of an exception, qualified by its module unless it is a builtin."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,1 @@
+"""What the machine and the process report of themselves; unknown where they do not."""

@@ -1,0 +1,58 @@
+"""Log records with the trace context of their request."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from opentelemetry._logs import Logger, LogRecord, SeverityNumber
+from opentelemetry.context import Context
+
+from otel_specdecode.generation.request import Request
+from otel_specdecode.telemetry.labels import OTHER
+from otel_specdecode.telemetry.names import Attr, Event
+
+
+def emit_hazard(logger: Logger, context: Context, request: Request, hazard: str) -> None:
+    """Tell of a hazard that a request met."""
+    attributes = {
+        Attr.SPECDECODE_HAZARD_ID: hazard,
+        Attr.GEN_AI_OPERATION_NAME: request.operation,
+        Attr.GEN_AI_PROVIDER_NAME: request.provider,
+        Attr.GEN_AI_REQUEST_MODEL: request.model or OTHER,
+        Attr.SPECDECODE_MODE: request.mode,
+        Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
+        Attr.SPECDECODE_METHOD: request.method,
+        Attr.SPECDECODE_DRAFT_MODEL: request.draft_model,
+        Attr.SPECDECODE_DRAFT_MAX_TOKENS: request.draft_max_tokens,
+    }
+    _emit(logger, context, Event.SPECDECODE_HAZARD_DETECTED, SeverityNumber.WARN, attributes)
+
+
+def emit_content(logger: Logger, context: Context, request: Request, found: dict[str, list[dict[str, Any]]]) -> None:
+    """Tell the prompt and completion of a request whose user opted in."""
+    attributes = {
+        Attr.GEN_AI_OPERATION_NAME: request.operation,
+        Attr.GEN_AI_PROVIDER_NAME: request.provider,
+        Attr.GEN_AI_REQUEST_MODEL: request.model,
+        **found,
+    }
+    _emit(logger, context, Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS, SeverityNumber.INFO, attributes)
+
+
+def _emit(
+    logger: Logger, context: Context, name: str, severity: SeverityNumber, attributes: dict[str, Any]
+) -> None:
+    now = time.time_ns()
+    known = {key: value for key, value in attributes.items() if value is not None}
+    logger.emit(
+        LogRecord(
+            timestamp=now,
+            observed_timestamp=now,
+            context=context,
+            severity_number=severity,
+            severity_text=severity.name,
+            attributes=known,
+            event_name=name,
+        )
+    )

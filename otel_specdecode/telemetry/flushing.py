@@ -1,0 +1,22 @@
+"""Delivers what is recorded so far."""
+
+from __future__ import annotations
+
+import time
+
+from otel_specdecode.telemetry.listener import recorder
+from otel_specdecode.telemetry.setup import flush_providers
+
+
+def flush(timeout: float) -> bool:
+    """Record everything so far and have the global providers export it.
+
+    Args:
+        timeout: The longest wait, in seconds.
+
+    Returns:
+        Whether it was all delivered in time.
+    """
+    deadline = time.monotonic() + timeout
+    recorded = recorder.drain(timeout)
+    return flush_providers(max(deadline - time.monotonic(), 0.0)) and recorded

@@ -1,0 +1,110 @@
+"""Joins engines' hooks to the OpenTelemetry providers of the moment."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from typing import Any
+
+from opentelemetry import _logs, metrics, trace
+from opentelemetry._logs import LoggerProvider
+from opentelemetry.context import Context, get_current, get_value
+from opentelemetry.instrumentation.utils import is_instrumentation_enabled
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
+
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.telemetry.content import chosen_capture
+from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
+from otel_specdecode.telemetry.metrics import chosen_convention
+from otel_specdecode.telemetry.names import SCHEMA_URL, Attr
+from otel_specdecode.telemetry.recorder import Recorder
+from otel_specdecode.telemetry.recording import OTelTicket, Sinks
+from otel_specdecode.version import __version__
+
+EXIT_SECONDS = 5.0
+"""The longest that the end of the process waits for what is still to be recorded."""
+
+Providers = tuple[TracerProvider, MeterProvider, LoggerProvider]
+
+recorder = Recorder()
+"""The one recording thread of this process."""
+
+
+class Listener:
+    """Admits calls while somebody listens: a provider that is not the API's own stand-in."""
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        logger_provider: LoggerProvider | None = None,
+    ) -> None:
+        """Listen for the given providers; for those not given, for the global ones, set now or later."""
+        self._given = (tracer_provider, meter_provider, logger_provider)
+        self._bound: Providers | None = None
+        self._sinks: Sinks | None = None
+        self._binding = threading.Lock()
+
+    def admit(self) -> OTelTicket | None:
+        """Return a ticket for a call made now; None if nobody listens or instrumentation is suppressed."""
+        try:
+            providers = self._providers()
+            if not (_listens(providers[0]) or _listens(providers[1])) or not is_instrumentation_enabled():
+                return None
+            if self._bound is None or any(one is not other for one, other in zip(providers, self._bound, strict=True)):
+                self._bind(providers)
+            if self._sinks is None:
+                return None
+            context = get_current()
+            return OTelTicket(self._sinks, context, _under_client_span(context))
+        except Exception as error:
+            report_fault("a call could not be recorded", error)
+            return None
+
+    def _providers(self) -> Providers:
+        tracer_provider, meter_provider, logger_provider = self._given
+        return (
+            tracer_provider or trace.get_tracer_provider(),
+            meter_provider or metrics.get_meter_provider(),
+            logger_provider or _logs.get_logger_provider(),
+        )
+
+    def _bind(self, providers: Providers) -> None:
+        """Bind every instrument to new providers, and drain before they shut down at exit."""
+        with self._binding:
+            tracer_provider, meter_provider, logger_provider = providers
+            self._sinks = Sinks(
+                tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
+                logger=logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL),
+                instruments=instruments_of(meter_provider),
+                recorder=recorder,
+                convention=chosen_convention(),
+                capture=chosen_capture(),
+            )
+            self._bound = providers
+            atexit.unregister(_drain_at_exit)
+            atexit.register(_drain_at_exit)
+
+
+def _drain_at_exit() -> None:
+    recorder.drain(EXIT_SECONDS)
+
+
+def _listens(provider: object) -> bool:
+    """Return whether a provider is more than the API's own proxy or no-op."""
+    module = type(provider).__module__
+    return not module.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs"))
+
+
+def _under_client_span(context: Context) -> bool:
+    """Return whether an outer GenAI client span, of whatever instrumentation, is open in a context."""
+    span: Any = get_current_span(context)
+    if getattr(span, "kind", None) is SpanKind.CLIENT:
+        attributes = getattr(span, "attributes", None)
+        if attributes is not None and Attr.GEN_AI_OPERATION_NAME in attributes:
+            return True
+    util = sys.modules.get("opentelemetry.util.genai._inference_invocation")
+    key = getattr(util, "CLIENT_INFERENCE_CONTEXT_KEY", None)
+    return key is not None and get_value(key, context) is not None

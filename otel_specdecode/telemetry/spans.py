@@ -1,0 +1,137 @@
+"""A generation's span: its name, and its attributes at start and at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from opentelemetry.trace import Span, Status, StatusCode
+
+from otel_specdecode.generation.record import Record
+from otel_specdecode.generation.request import Request
+from otel_specdecode.telemetry.names import Attr
+
+Value = str | int | float | bool | Sequence[str]
+Attributes = Mapping[str, Value | None]
+
+
+def span_name(request: Request) -> str:
+    """Return `{operation} {model}`, the operation alone where the model is unknown."""
+    return f"{request.operation} {request.model}" if request.model else request.operation
+
+
+def start_attributes(request: Request) -> dict[str, Value]:
+    """Return what is known before the first token, which is what samplers see."""
+    attributes: dict[str, Value | None] = {
+        Attr.GEN_AI_OPERATION_NAME: request.operation,
+        Attr.GEN_AI_PROVIDER_NAME: request.provider,
+        Attr.GEN_AI_REQUEST_MODEL: request.model,
+    }
+    if request.batch_size is not None:
+        attributes[Attr.SPECDECODE_BATCH_SIZE] = request.batch_size
+    else:
+        attributes |= {
+            Attr.SPECDECODE_MODE: request.mode,
+            Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
+            Attr.SPECDECODE_METHOD: request.method,
+            Attr.SPECDECODE_COHORT: request.cohort,
+            Attr.SPECDECODE_DRAFT_MODEL: request.draft_model,
+            Attr.SPECDECODE_DRAFT_MAX_TOKENS: request.draft_max_tokens,
+            Attr.SPECDECODE_FALLBACK_REASON: request.fallback_reason,
+        }
+    return _known(attributes)
+
+
+def end_span(span: Span, record: Record, hazards: Sequence[str], peaks: tuple[int, int], end_time: int) -> None:
+    """Give a span what the record tells, and end it.
+
+    Args:
+        span: The span; an unsampled one gets no attributes.
+        record: The finished generation.
+        hazards: Ids of the hazards met.
+        peaks: Peak resident memory during the request and since the process began, in bytes.
+        end_time: Wall clock of the end, in ns.
+    """
+    if span.is_recording():
+        span.set_attributes(_known(_common(record, hazards, peaks)))
+        if record.request.batch_size is None:
+            span.set_attributes(_known(_request(record)))
+            span.set_attributes(_known(_counts(record)))
+            span.set_attributes(_known(_times(record)))
+    fail_span(span, record.ending.error_type)
+    span.end(end_time)
+
+
+def fail_span(span: Span, error_type: str | None) -> None:
+    """Mark a span as failed, without the exception's text, which may quote a prompt."""
+    if error_type is not None and span.is_recording():
+        span.set_attribute(Attr.ERROR_TYPE, error_type)
+        span.set_status(Status(StatusCode.ERROR))
+
+
+def _known(attributes: Attributes) -> dict[str, Value]:
+    return {key: value for key, value in attributes.items() if value is not None}
+
+
+def _common(record: Record, hazards: Sequence[str], peaks: tuple[int, int]) -> Attributes:
+    counts, shared = record.counts, record.request.passes_shared
+    return {
+        Attr.SPECDECODE_DECODE_PASSES: counts.decode_passes,
+        Attr.SPECDECODE_PREFILL_PASSES: None if shared else counts.prefill_passes,
+        Attr.SPECDECODE_PROCESS_PEAK_RSS: peaks[0],
+        Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: peaks[1],
+        Attr.SPECDECODE_HAZARD_IDS: tuple(hazards) or None,
+    }
+
+
+def _request(record: Record) -> Attributes:
+    sampling, facts = record.request.sampling, record.facts
+    reason = record.ending.finish_reason
+    return {
+        Attr.GEN_AI_REQUEST_STREAM: record.request.stream or None,
+        Attr.GEN_AI_REQUEST_MAX_TOKENS: sampling.max_tokens,
+        Attr.GEN_AI_REQUEST_TEMPERATURE: sampling.temperature,
+        Attr.GEN_AI_REQUEST_TOP_P: sampling.top_p,
+        Attr.GEN_AI_REQUEST_TOP_K: None if sampling.top_k is None else float(sampling.top_k),
+        Attr.GEN_AI_REQUEST_SEED: sampling.seed,
+        Attr.GEN_AI_REQUEST_FREQUENCY_PENALTY: sampling.frequency_penalty,
+        Attr.GEN_AI_REQUEST_PRESENCE_PENALTY: sampling.presence_penalty,
+        Attr.GEN_AI_REQUEST_STOP_SEQUENCES: sampling.stop_sequences or None,
+        Attr.GEN_AI_RESPONSE_MODEL: record.request.model,
+        Attr.GEN_AI_RESPONSE_FINISH_REASONS: None if reason is None else (reason,),
+        Attr.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: record.timing.time_to_first_token if record.request.stream else None,
+        Attr.GEN_AI_USAGE_INPUT_TOKENS: facts.input_tokens,
+        Attr.GEN_AI_USAGE_OUTPUT_TOKENS: record.counts.tokens,
+        Attr.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: facts.cached_tokens or None,
+    }
+
+
+def _counts(record: Record) -> Attributes:
+    counts = record.counts
+    return {
+        Attr.SPECDECODE_DRAFT_PASSES: counts.draft_passes,
+        Attr.SPECDECODE_DRAFT_CALLS: counts.draft_calls,
+        Attr.SPECDECODE_DRAFT_PREFILL_PASSES: counts.draft_prefill_passes,
+        Attr.SPECDECODE_DRAFT_PROPOSED_TOKENS: counts.proposed,
+        Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS: counts.accepted,
+        Attr.SPECDECODE_DRAFT_REJECTED_TOKENS: counts.rejected,
+        Attr.SPECDECODE_DRAFT_UNVERIFIED_TOKENS: counts.unverified,
+        Attr.SPECDECODE_VERIFY_PASSES: counts.rounds,
+        Attr.SPECDECODE_ROLLBACKS: counts.rollbacks,
+        Attr.SPECDECODE_ROLLBACKS_PER_MINUTE: record.rollbacks_per_minute,
+        Attr.SPECDECODE_ACCEPT_RATE: counts.accept_rate,
+        Attr.SPECDECODE_ACCEPTANCE_LENGTH: record.acceptance_length,
+    }
+
+
+def _times(record: Record) -> Attributes:
+    timing = record.timing
+    return {
+        Attr.SPECDECODE_TIME_TO_FIRST_TOKEN: timing.time_to_first_token,
+        Attr.SPECDECODE_PREFILL_DURATION: timing.prefill,
+        Attr.SPECDECODE_DECODE_DURATION: timing.decode,
+        Attr.SPECDECODE_CONSUMER_DURATION: timing.consumer,
+        Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: timing.tokens_per_second,
+        Attr.SPECDECODE_INTER_TOKEN_LATENCY_P50: timing.wait_p50,
+        Attr.SPECDECODE_INTER_TOKEN_LATENCY_P95: timing.wait_p95,
+        Attr.SPECDECODE_INTER_TOKEN_LATENCY_P99: timing.wait_p99,
+    }

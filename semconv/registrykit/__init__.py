@@ -1,0 +1,1 @@
+"""Reads the telemetry registry and writes what is generated from it."""

@@ -1,0 +1,73 @@
+"""What every test shares: nothing is left behind, needs are declared by marker, hypothesis has named profiles."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).parent.parent
+
+# Threads that may outlive a test, by name or by class: ours that lives as long as the process, and tqdm's.
+LASTING_THREADS = ("otel-specdecode-recorder", "TMonitor")
+GRACE_S = 2.0
+
+settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def _missing(marker: str) -> str | None:
+    """Why a test with this marker cannot run here, or None if it can."""
+    if marker == "mlx" and importlib.util.find_spec("mlx_lm") is None:
+        return "mlx_lm is not installed"
+    if marker == "source" and not (ROOT / "otel_specdecode").is_dir():
+        return "the source tree is not here"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose need is not met, or fails it where everything is required."""
+    for marker in ("mlx", "source"):
+        reason = _missing(marker) if item.get_closest_marker(marker) else None
+        if reason and os.environ.get("OTEL_SPECDECODE_REQUIRE_ALL") == "1":
+            pytest.fail(f"{reason}, and OTEL_SPECDECODE_REQUIRE_ALL=1 allows no skip", pytrace=False)
+        if reason:
+            pytest.skip(reason)
+
+
+def _threads() -> set[threading.Thread]:
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not thread.name.startswith(LASTING_THREADS) and type(thread).__name__ not in LASTING_THREADS
+    }
+
+
+def _children() -> set[psutil.Process]:
+    """Our running child processes. The resource tracker of multiprocessing is Python's own and stays."""
+    tracker = getattr(getattr(multiprocessing, "resource_tracker", None), "_resource_tracker", None)
+    tracker_pid = getattr(tracker, "_pid", None)
+    return {child for child in psutil.Process().children() if child.pid != tracker_pid}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fails a test that leaves a thread or a child process behind."""
+    threads, children = _threads(), _children()
+    yield
+    deadline = time.monotonic() + GRACE_S
+    while (new_threads := _threads() - threads) | (new_children := _children() - children):
+        if time.monotonic() > deadline:
+            names = sorted(thread.name for thread in new_threads)
+            pids = sorted(child.pid for child in new_children)
+            pytest.fail(f"left behind: threads {names}, child processes {pids}", pytrace=False)
+        time.sleep(0.01)
