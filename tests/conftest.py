@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psutil
@@ -20,28 +20,41 @@ ROOT = Path(__file__).parent.parent
 LASTING_THREADS = ("otel-specdecode-recorder", "TMonitor")
 GRACE_S = 2.0
 
+# The house phrase that begins the reason of a skip for something that is not there.
+NEEDS = "needs the"
+
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 
-def _missing(marker: str) -> str | None:
-    """Why a test with this marker cannot run here, or None if it can."""
-    if marker == "mlx" and importlib.util.find_spec("mlx_lm") is None:
-        return "mlx_lm is not installed"
-    if marker == "source" and not (ROOT / "otel_specdecode").is_dir():
-        return "the source tree is not here"
-    return None
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips a test whose need is not met, or fails it where everything is required."""
-    for marker in ("mlx", "source"):
-        reason = _missing(marker) if item.get_closest_marker(marker) else None
-        if reason and os.environ.get("OTEL_SPECDECODE_REQUIRE_ALL") == "1":
-            pytest.fail(f"{reason}, and OTEL_SPECDECODE_REQUIRE_ALL=1 allows no skip", pytrace=False)
-        if reason:
-            pytest.skip(reason)
+    """Skips a test whose need, declared by marker, is not met."""
+    if item.get_closest_marker("mlx") and importlib.util.find_spec("mlx_lm") is None:
+        pytest.skip(f"{NEEDS} [mlx] extra")
+    if item.get_closest_marker("source") and not (ROOT / "otel_specdecode").is_dir():
+        pytest.skip(f"{NEEDS} source tree")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With OTEL_SPECDECODE_REQUIRE_ALL=1, a test that is skipped because something is not installed fails."""
+    report = yield
+    reason = str(call.excinfo.value) if report.skipped and call.excinfo else ""
+    if reason.startswith(NEEDS) and os.environ.get("OTEL_SPECDECODE_REQUIRE_ALL") == "1":
+        report.outcome = "failed"
+        report.longrepr = f"{reason}, and OTEL_SPECDECODE_REQUIRE_ALL=1 allows no skip"
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of the generator compare files of the source tree."""
+    for item in items:
+        if item.path.is_relative_to(ROOT / "tests" / "semconv"):
+            item.add_marker("source")
 
 
 def _threads() -> set[threading.Thread]:

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"generation", "identity"},
     "telemetry": {"generation", "host", "identity"},
     "guard": {"generation"},
-    "testing": {"generation", "telemetry"},
+    "testing": (ROOMS | JOINTS) - {"acceptance", "demo"},
     "acceptance": ROOMS | JOINTS,
     "demo": ROOMS | JOINTS,
     "cli": ROOMS | JOINTS,

@@ -66,7 +66,8 @@ class Attr:
     `specdecode.draft.max_tokens`."""
 
     GEN_AI_REQUEST_MODEL: Final = "gen_ai.request.model"
-    """Name of the target model as it was loaded, `_OTHER` if unknown. The draft is `specdecode.draft.model`."""
+    """Name of the target model as it was loaded. If it is unknown, spans lack it and metrics have `_OTHER`. The
+    draft is `specdecode.draft.model`."""
 
     GEN_AI_REQUEST_PRESENCE_PENALTY: Final = "gen_ai.request.presence_penalty"
     """Presence penalty of the request."""
@@ -167,7 +168,7 @@ class Attr:
     in autoregressive mode; absent if a custom draft does not tell. Metrics carry it as `specdecode.draft.length`."""
 
     SPECDECODE_DRAFT_MODEL: Final = "specdecode.draft.model"
-    """Name of the draft model as it was loaded, `_OTHER` if unknown. Present only with method `draft_model`; the
+    """Name of the draft model as it was loaded, absent if unknown. Present only with method `draft_model`; the
     target is `gen_ai.request.model`."""
 
     SPECDECODE_DRAFT_OUTCOME: Final = "specdecode.draft.outcome"
@@ -198,9 +199,6 @@ class Attr:
     """Why the path entered is not the path asked for. Present only if `specdecode.mode` and
     `specdecode.requested_mode` differ."""
 
-    SPECDECODE_HAZARD_DETAIL: Final = "specdecode.hazard.detail"
-    """The numbers behind a hazard, such as the two lengths that disagree. Never prompt or completion text."""
-
     SPECDECODE_HAZARD_ID: Final = "specdecode.hazard.id"
     """A known engine condition that makes speculation wrong, unsafe or pointless. One value; `specdecode.hazard.ids`
     lists those of a request."""
@@ -211,7 +209,8 @@ class Attr:
 
     SPECDECODE_INTER_TOKEN_LATENCY_P50: Final = "specdecode.inter_token_latency.p50"
     """Median wait from resuming the stream to its next token, in s, first token excluded. Near 0 within a burst of
-    accepted tokens."""
+    accepted tokens. Nearest rank up to 4,096 waits, above that from buckets at most 1 % wide; so are its
+    neighbours."""
 
     SPECDECODE_INTER_TOKEN_LATENCY_P95: Final = "specdecode.inter_token_latency.p95"
     """95th percentile of the waits from resuming the stream to its next token, in s, first token excluded."""
@@ -537,7 +536,8 @@ class Metrics:
         unit="s",
         brief=(
             "Request duration less time to first token, over the tokens after the first, consumer time included. "
-            "One value a request; `specdecode.decode.time_per_token` is the one to compare modes by."
+            "One value a request that did not fail; `specdecode.decode.time_per_token` is the one to compare modes "
+            "by."
         ),
         value_type="double",
         labels=(
@@ -552,7 +552,10 @@ class Metrics:
         name="gen_ai.server.time_to_first_token",
         instrument="histogram",
         unit="s",
-        brief="Time from the first resume to the first token. One value a request.",
+        brief=(
+            "Time from the first resume to the first token, time in a queue before it not included. One value a "
+            "request that did not fail."
+        ),
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,

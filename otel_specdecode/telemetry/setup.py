@@ -1,8 +1,8 @@
 """Sets up the OpenTelemetry SDK for programs that have none, and flushes whatever providers are in place.
 
-Everything is read from the standard `OTEL_*` variables; an argument wins over its variable. The SDK and the exporters
-are imported inside functions only: they come with the extra `otlp`, and a program that brings its own SDK never needs
-them.
+The standard `OTEL_*` variables decide; an argument speaks where its variable is silent, so that whoever runs a program
+can point it elsewhere. The SDK and the exporters are imported inside functions only: they come with the extra `otlp`,
+and a program that brings its own SDK never needs them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Configured", "Protocol", "configure", "flush_providers"]
 
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
+ResourceAttributes: TypeAlias = Mapping[str, str | bool | int | float]
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _EXPORTERS: dict[str, str] = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_
 
 @dataclass(frozen=True)
 class Configured:
-    """The providers that `configure()` built; None for a signal that was switched off or already had a provider.
+    """The providers that `configure()` built; None for a signal that is switched off or already had a provider.
 
     The SDK shuts them down at exit. `shutdown()` is for programs that want it earlier.
     """
@@ -65,7 +66,7 @@ class Configured:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where to send: what the caller passed, or None for what the environment says."""
+    """Where to send if the environment does not say."""
 
     endpoint: str | None
     protocol: Protocol | None
@@ -81,7 +82,7 @@ def configure(
     service_name: str | None = None,
     endpoint: str | None = None,
     protocol: Protocol | None = None,
-    resource_attributes: Mapping[str, str | bool | int | float] | None = None,
+    resource_attributes: ResourceAttributes | None = None,
 ) -> Configured | None:
     """Gives this process an OpenTelemetry SDK that exports traces, metrics and logs.
 
@@ -93,11 +94,11 @@ def configure(
     down by itself, and may then try an endpoint that does not answer for as long as `OTEL_EXPORTER_OTLP_TIMEOUT` says.
 
     Args:
-        service_name: `service.name` of the resource.
-        endpoint: base URL of the collector, such as `http://localhost:4318`, for all three signals.
-        protocol: `grpc` or `http/protobuf`. Where nobody says, it is `http/protobuf` for an endpoint on port 4318, the
-            port of OTLP over HTTP, and `grpc`, the default of OpenTelemetry Python, for any other.
-        resource_attributes: more attributes of the resource.
+        service_name: `service.name` of the resource, where the environment names none.
+        endpoint: base URL of the collector, such as `http://localhost:4318`, for the signals whose endpoint is not set.
+        protocol: `grpc` or `http/protobuf`, where no variable says. If nobody does, it is `http/protobuf` for an
+            endpoint on port 4318, the port of OTLP over HTTP, and for any other `grpc`, OpenTelemetry Python's default.
+        resource_attributes: more attributes of the resource; one that the environment sets keeps that value.
 
     Returns:
         The providers that were built; None if `OTEL_SDK_DISABLED` is true or every signal already had a provider.
@@ -119,9 +120,7 @@ def configure(
         return _configured
 
 
-def _build(
-    target: _Target, service_name: str | None, resource_attributes: Mapping[str, str | bool | int | float]
-) -> Configured | None:
+def _build(target: _Target, service_name: str | None, resource_attributes: ResourceAttributes) -> Configured | None:
     """Builds a provider for each signal that has none and makes it the global one."""
     free = {
         "traces": _is_unset(trace.get_tracer_provider()),
@@ -150,17 +149,14 @@ def _is_unset(provider: object) -> bool:
     return type(provider).__name__.lstrip("_").startswith("Proxy")
 
 
-def _resource(service_name: str | None, more: Mapping[str, str | bool | int | float]) -> Resource:
-    """Who sends this: what the environment and the caller say, and a random instance id. Nothing about the user."""
-    from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
+def _resource(service_name: str | None, more: ResourceAttributes) -> Resource:
+    """Who sends this: what the caller and the environment say, and a random instance id. Nothing about the user."""
+    from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 
-    attributes = dict(more)
+    attributes: dict[str, Any] = {SERVICE_INSTANCE_ID: str(uuid.uuid4()), **more}
     if service_name is not None:
         attributes[SERVICE_NAME] = service_name
-    resource = Resource.create(attributes)
-    if SERVICE_INSTANCE_ID not in resource.attributes:
-        resource = resource.merge(Resource({SERVICE_INSTANCE_ID: str(uuid.uuid4())}))
-    return resource
+    return Resource.create({**attributes, **OTELResourceDetector().detect().attributes})
 
 
 def _traces(exporters: list[Any] | None, resource: Resource) -> TracerProvider | None:
@@ -232,29 +228,32 @@ def _exporters(signal: str, target: _Target) -> list[Any]:
 
 def _otlp(signal: str, target: _Target) -> tuple[str, dict[str, str]]:
     """The OTLP exporter of a signal, as an entry point name, and the arguments it is built with."""
-    protocol = target.protocol or _protocol(signal, target.endpoint)
-    if target.endpoint is None:
-        return _EXPORTERS[protocol], {}
+    said = _variable(signal, "ENDPOINT")
+    protocol = _protocol(signal, target, said or target.endpoint or "")
+    if said or target.endpoint is None:
+        return _EXPORTERS[protocol], {}  # the exporter reads the environment by itself
     if protocol == "grpc":
         return _EXPORTERS[protocol], {"endpoint": target.endpoint}
     return _EXPORTERS[protocol], {"endpoint": f"{target.endpoint.rstrip('/')}/v1/{signal}"}
 
 
-def _protocol(signal: str, endpoint: str | None) -> str:
-    """The OTLP protocol of a signal, where the caller passed none."""
-    for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        said = os.environ.get(variable, "").strip().lower()
-        if said in _EXPORTERS:
-            return said
-        if said:
-            _logger.warning("%s is %r, which is none of %s: it is passed over", variable, said, sorted(_EXPORTERS))
-    url = (
-        endpoint
-        or os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-        or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        or ""
-    )
-    return "http/protobuf" if urlsplit(url).netloc.endswith(f":{_HTTP_PORT}") else "grpc"
+def _protocol(signal: str, target: _Target, endpoint: str) -> str:
+    """The OTLP protocol of a signal that is sent to this endpoint."""
+    said = _variable(signal, "PROTOCOL").lower()
+    if said in _EXPORTERS:
+        return said
+    if said:
+        known = sorted(_EXPORTERS)
+        _logger.warning("OTEL_EXPORTER_OTLP_PROTOCOL for %s is %r, none of %s: it is passed over", signal, said, known)
+    if target.protocol is not None:
+        return target.protocol
+    return "http/protobuf" if urlsplit(endpoint).netloc.endswith(f":{_HTTP_PORT}") else "grpc"
+
+
+def _variable(signal: str, what: str) -> str:
+    """An OTLP variable of the environment: the one for this signal, else the one for all, else an empty string."""
+    names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}")
+    return next((value for name in names if (value := os.environ.get(name, "").strip())), "")
 
 
 def flush_providers(timeout_s: float = 5.0, providers: Iterable[object] | None = None) -> bool:
@@ -310,6 +309,7 @@ def _current_providers() -> list[object]:
 
 
 def _flush_one(force_flush: Callable[..., Any], timeout_s: float, outcomes: list[bool]) -> None:
+    """Flushes one provider and notes whether it is done."""
     try:
         outcomes.append(force_flush(timeout_millis=int(timeout_s * 1000)) is not False)
     except Exception:

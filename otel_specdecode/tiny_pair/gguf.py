@@ -124,7 +124,8 @@ def _tensor(name: str, array: NDArray[Any], config: Config, kind: str) -> NDArra
 def _interleaved(matrix: NDArray[Any], heads: int) -> NDArray[Any]:
     """Rows of each head from (first half, second half) to neighbouring pairs; shape (heads * head size, width)."""
     half = matrix.shape[0] // heads // 2
-    return matrix.reshape(heads, 2, half, matrix.shape[1]).swapaxes(1, 2).reshape(matrix.shape)
+    pairs: NDArray[Any] = matrix.reshape(heads, 2, half, matrix.shape[1]).swapaxes(1, 2)
+    return pairs.reshape(matrix.shape)
 
 
 def _write_tensors(file: BinaryIO, tensors: dict[str, NDArray[Any]]) -> None:

@@ -46,10 +46,12 @@ def _distinct_names(named: Iterable[tuple[str, str]]) -> None:
 
 def _spans_are_told_apart(registry: Registry) -> None:
     for span in registry.spans:
-        required = {use.key for use in span.uses if use.level == "required"}
-        for key in (span.told_by, *re.findall(r"{([^}]+)}", span.name_pattern)):
-            if key not in required:
-                raise RegistryError("spans", span.ident, f"rests on {key}, which it does not require")
+        levels = {use.key: use.level for use in span.uses}
+        if levels.get(span.told_by) != "required":
+            raise RegistryError("spans", span.ident, f"is told by {span.told_by}, which it does not require")
+        for key in re.findall(r"{([^}]+)}", span.name_pattern):
+            if key not in levels:
+                raise RegistryError("spans", span.ident, f"has {key} in its name but not among its attributes")
 
 
 def _signals(registry: Registry) -> Iterator[tuple[str, tuple[Use, ...]]]:

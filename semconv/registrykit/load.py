@@ -218,7 +218,8 @@ class _Loader:
             for key in item["attributes"]:
                 if key not in allowed:
                     raise RegistryError(_OVERLAY, name, f"has {key}, which the upstream event has not")
-            uses = [self.use(_OVERLAY, name, k, {"requirement_level": v}) for k, v in item["attributes"].items()]
+            levels = {**item["attributes"], **item.get("adds", {})}
+            uses = [self.use(_OVERLAY, name, key, {"requirement_level": level}) for key, level in levels.items()]
             yield Event(name, _brief(_OVERLAY, name, item), tuple(uses))
 
 

@@ -110,10 +110,10 @@ BROKEN = {
         "attributes-run.yaml: specdecode.requested_mode: has no brief",
     ),
     "attribute on no signal": (
-        "model/events.yaml",
-        "      - ref: specdecode.hazard.detail\n        requirement_level: recommended\n",
-        "",
-        "attributes-run.yaml: specdecode.hazard.detail: is on no span, metric or event",
+        "model/attributes-run.yaml",
+        MODE,
+        "      - {id: specdecode.idle, type: string, brief: A., examples: [a], stability: development}\n" + MODE,
+        "attributes-run.yaml: specdecode.idle: is on no span, metric or event",
     ),
     "unknown requirement level": (
         "model/events.yaml",
@@ -164,7 +164,7 @@ BROKEN = {
         "buckets.yaml: time_per_token: no fine steps from 0.5 to 0.25",
     ),
     "import without labels": (
-        "model/metrics.yaml",
+        "model/imports.yaml",
         "    - gen_ai.client.token.usage\n",
         "    - gen_ai.client.token.usage\n    - gen_ai.client.token.price\n",
         "overlay.yaml: gen_ai.client.token.price: is imported by the model but has no labels here",
@@ -185,7 +185,13 @@ BROKEN = {
         "model/spans.yaml",
         "told_by: specdecode.mode\n",
         "told_by: specdecode.hazard.ids\n",
-        "spans: span.specdecode.generation: rests on specdecode.hazard.ids, which it does not require",
+        "spans: span.specdecode.generation: is told by specdecode.hazard.ids, which it does not require",
+    ),
+    "span named after what it lacks": (
+        "model/spans.yaml",
+        'span_name: "{gen_ai.operation.name} {gen_ai.request.model}"',
+        'span_name: "{gen_ai.operation.name} {specdecode.batch.size}"',
+        "spans: span.specdecode.generation: has specdecode.batch.size in its name but not among its attributes",
     ),
     "span without a name": (
         "model/spans.yaml",

@@ -18,7 +18,7 @@ import pytest
 
 from otel_specdecode.telemetry.setup import flush_providers
 
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra otlp")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the [otlp] extra")
 
 EMIT_ALL = """
 from opentelemetry import _logs, metrics, trace
@@ -140,19 +140,31 @@ def test_all_three_signals_arrive_with_the_service_name_and_nothing_private() ->
     assert len({attributes["service.instance.id"] for attributes in resources.values()}) == 1
 
 
-def test_arguments_win_over_the_environment_and_the_exit_delivers() -> None:
+ARGUMENTS = (
+    "service_name='argument', endpoint='{url}/', protocol='http/protobuf', "
+    "resource_attributes={{'service.version': '7'}}"
+)
+
+
+def test_arguments_speak_where_the_environment_is_silent_and_the_exit_delivers() -> None:
+    with collector() as (url, received):
+        run(CONFIGURE + f"configure({ARGUMENTS.format(url=url)}); emit()")
+    resources = received.resources()
+    assert set(resources) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
+    assert {(each["service.name"], each["service.version"]) for each in resources.values()} == {("argument", "7")}
+
+
+def test_the_environment_wins_over_arguments() -> None:
     with collector() as (url, received):
         run(
-            CONFIGURE
-            + f"configure(service_name='said', endpoint='{url}/', protocol='http/protobuf',"
-            + " resource_attributes={'service.version': '7'}); emit()",
-            OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1",
-            OTEL_EXPORTER_OTLP_PROTOCOL="grpc",
-            OTEL_SERVICE_NAME="not-said",
+            CONFIGURE + f"configure({ARGUMENTS.format(url='http://127.0.0.1:1')}); emit(); assert flush_providers(20)",
+            OTEL_EXPORTER_OTLP_ENDPOINT=url,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            OTEL_RESOURCE_ATTRIBUTES="service.name=environment,service.version=8",
         )
     resources = received.resources()
     assert set(resources) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
-    assert {(found["service.name"], found["service.version"]) for found in resources.values()} == {("said", "7")}
+    assert {(each["service.name"], each["service.version"]) for each in resources.values()} == {("environment", "8")}
 
 
 def test_a_signal_that_is_switched_off_gets_no_provider() -> None:

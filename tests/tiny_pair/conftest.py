@@ -47,7 +47,7 @@ def autoregressive() -> Callable[..., list[int]]:
 
 @pytest.fixture(scope="session")
 def speculative() -> Callable[..., tuple[list[int], list[bool]]]:
-    """Greedy tokens and their from-draft flags from mlx-lm's `speculative_generate_step`, which does not stop at EOS."""
+    """Greedy tokens and from-draft flags of mlx-lm's `speculative_generate_step`, which does not stop at EOS."""
     pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
     import mlx.core as mx
     from mlx_lm.generate import speculative_generate_step

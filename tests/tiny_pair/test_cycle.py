@@ -121,7 +121,7 @@ def test_the_engine_does_exactly_what_is_predicted(
     autoregressive: Callable[..., list[int]],
     speculative: Callable[..., tuple[list[int], list[bool]]],
 ) -> None:
-    """Tokens and from-draft flags of mlx-lm equal the arithmetic, for every k from 0 to 6 and budgets that cut rounds."""
+    """Tokens and flags of mlx-lm equal the arithmetic, for every k from 0 to 6 and budgets that cut rounds."""
     pair = build(tmp_path, **PAIRS[name])
     (model, tokenizer), (draft, _) = load(pair.target), load(pair.draft)
     for text in ("hello", "Is it so?"):

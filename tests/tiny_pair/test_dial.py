@@ -22,11 +22,11 @@ def test_more_noise_means_a_lower_accept_rate(
 ) -> None:
     """Sigma .02, .3 and .6 give drafts that are nearly always, mostly and hardly ever right."""
     model, tokenizer = target
-    prompts = [chat_tokens(tokenizer, prompt) for prompt in PROMPTS[3:9]]
+    prompts = [chat_tokens(tokenizer, prompt) for prompt in PROMPTS[4:7]]
     rates = []
     for sigma in (0.02, 0.3, 0.6):
         draft, _ = load(with_noise(model_path("target"), tmp_path / str(sigma), sigma))
-        rates.append(accept_rate(model, draft, prompts, k=3, n=40))
+        rates.append(accept_rate(model, draft, prompts, k=3, n=30))
     assert rates[0] > 0.9
     assert 0.35 < rates[1] < 0.95
     assert rates[2] < 0.3

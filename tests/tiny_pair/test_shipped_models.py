@@ -39,14 +39,18 @@ def test_the_prompt_is_the_chat_template_s(target: Any) -> None:
 @pytest.mark.parametrize("k", [1, 3, 6])
 def test_speculation_changes_no_token(
     k: int,
-    target: Any,
     load: Callable[..., Any],
     autoregressive: Callable[..., list[int]],
     speculative: Callable[..., tuple[list[int], list[bool]]],
 ) -> None:
-    """Greedy speculative tokens are the greedy autoregressive ones, whatever the draft length."""
-    model, tokenizer = target
-    draft, _ = load(model_path("draft"))
+    """Greedy speculative tokens are the greedy autoregressive ones, whatever the draft length.
+
+    In float32: kernels that differ by the number of rows then agree closely enough on any device.
+    """
+    mx = pytest.importorskip("mlx.core", reason="needs the [mlx] extra")
+    (model, tokenizer), (draft, _) = load(model_path("target")), load(model_path("draft"))
+    model.set_dtype(mx.float32)
+    draft.set_dtype(mx.float32)
     for prompt in PROMPTS[3:9]:
         ids = chat_tokens(tokenizer, prompt)
         assert speculative(model, draft, ids, 40, k)[0] == autoregressive(model, ids, 40)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-np = pytest.importorskip("numpy", reason="needs the [mlx] extra")
+pytest.importorskip("numpy", reason="needs the [mlx] extra")
 pytest.importorskip("tokenizers", reason="needs the [mlx] extra")
 pytest.importorskip("safetensors", reason="needs the [mlx] extra")
+
+import numpy as np
 
 from otel_specdecode.tiny_pair import chat_tokens, model_path
 from otel_specdecode.tiny_pair.folders import llama_config, read_config, read_weights
@@ -21,7 +23,7 @@ from otel_specdecode.tiny_pair.training.loop import Chats, evaluate, loss, rate_
 from otel_specdecode.tiny_pair.training.model import NumpyLlama
 from otel_specdecode.tiny_pair.training.tokenizer import render, train_tokenizer
 
-SMALL = llama_config(vocabulary=13, width=12, layers=2, heads=4, kv_heads=2, hidden=10)
+SMALL = llama_config(vocabulary=13, width=16, layers=2, heads=4, kv_heads=2, hidden=10)
 
 
 def test_the_corpus_is_the_same_on_every_machine() -> None:
@@ -56,7 +58,7 @@ def test_the_gradient_is_that_of_finite_differences(distilled: bool) -> None:
     step = 1e-5
     for name, parameter in model.parameters.items():
         for _ in range(4):
-            place = tuple(random.integers(0, size) for size in parameter.shape)
+            place = tuple(random.integers(parameter.shape).tolist())
             kept = parameter[place]
             parameter[place] = kept + step
             above = value()

@@ -20,6 +20,9 @@ from otel_specdecode.identity.names import public_name
 
 ENGINE = "mlx_lm"
 
+_reader = CallReader()
+"""Knows the models loaded and samplers made while instrumented, also after instrumenting anew."""
+
 Wrapper = Callable[[Wrapped, Any, Args, Kwargs], Any]
 
 
@@ -32,7 +35,6 @@ class MLXLMHooks:
     def __init__(self, observer: Observer) -> None:
         """Watch for an observer."""
         self._observer = observer
-        self._reader = CallReader()
         self._watching: list[StreamHooks | BatchHooks] = []
         self._written: list[tuple[Any, str, Any, Any]] = []
         self._installed = False
@@ -76,7 +78,7 @@ class MLXLMHooks:
             loaded = wrapped(*args, **kwargs)
             name = public_name(str(arguments.get(arguments.names[0], args, kwargs)))
             if name:
-                self._reader.names.remember(loaded[0], name)
+                _reader.names.remember(loaded[0], name)
             return loaded
 
         self._replace(module.load, load)
@@ -86,16 +88,16 @@ class MLXLMHooks:
 
         def make_sampler(wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
             sampler = wrapped(*args, **kwargs)
-            self._reader.samplers.remember(sampler, arguments, args, kwargs)
+            _reader.samplers.remember(sampler, arguments, args, kwargs)
             return sampler
 
         self._replace(module.make_sampler, make_sampler)
 
     def _watch_generation(self, module: ModuleType) -> None:
         steps = (module.generate_step, module.speculative_generate_step)
-        streams = StreamHooks(self._observer, self._reader, module.stream_generate, steps)
+        streams = StreamHooks(self._observer, _reader, module.stream_generate, steps)
         batch_class = module.BatchGenerator
-        batches = BatchHooks(self._observer, self._reader, module.batch_generate)
+        batches = BatchHooks(self._observer, _reader, module.batch_generate)
         step_name = "next_generated" if hasattr(batch_class, "next_generated") else "next"
         self._watching += [streams, batches]
         self._replace(module.generate, streams.generate)

@@ -1,0 +1,105 @@
+"""The real MLX-LM on a pair whose every token is known, and a pass count taken at the models themselves."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_specdecode.testing.capture import Telemetry, capture
+
+pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
+
+from otel_specdecode.tiny_pair import model_path
+from otel_specdecode.tiny_pair.cycle import CyclePair, build
+
+EOS = 2
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A loaded target and draft.
+
+    Attributes:
+        target: MLX model.
+        draft: MLX model.
+        tokenizer: The target's.
+        truth: What the pair is known to emit; None for a trained pair.
+    """
+
+    target: Any
+    draft: Any
+    tokenizer: Any
+    truth: CyclePair | None
+
+
+@pytest.fixture(scope="session")
+def cycle(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """The cycle pair, agreeing on 70 % of words, EOS never."""
+    return _load_cycle(tmp_path_factory.mktemp("cycle"))
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Pair:
+    """The trained pair that is shipped."""
+    return _load(model_path("target"), model_path("draft"), None)
+
+
+def _load_cycle(folder: Path, **options: Any) -> Pair:
+    truth = build(folder, **options)
+    return _load(truth.target, truth.draft, truth)
+
+
+def _load(target: Path, draft: Path, truth: CyclePair | None) -> Pair:
+    import mlx_lm
+
+    with capture():
+        model, tokenizer = mlx_lm.load(str(target))
+        draft_model, _ = mlx_lm.load(str(draft))
+    return Pair(model, draft_model, tokenizer, truth)
+
+
+@pytest.fixture
+def telemetry() -> Iterator[Telemetry]:
+    """MLX-LM instrumented into memory for one test."""
+    with capture() as captured:
+        yield captured
+
+
+def step_functions() -> Any:
+    """The module that holds them; the package attribute of that name is a function."""
+    return importlib.import_module("mlx_lm.generate")
+
+
+@dataclass
+class Passes:
+    """Input widths of the passes of each model, in order."""
+
+    target: list[int] = field(default_factory=list)
+    draft: list[int] = field(default_factory=list)
+
+
+@contextmanager
+def counted_passes(pair: Pair) -> Iterator[Passes]:
+    """Count passes at the models' class, below everything the library under test does."""
+    passes = Passes()
+    kind = type(pair.target)
+    original = kind.__call__
+
+    def counting(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self is pair.target:
+            passes.target.append(inputs.shape[1])
+        elif self is pair.draft:
+            passes.draft.append(inputs.shape[1])
+        return original(self, inputs, *args, **kwargs)
+
+    kind.__call__ = counting
+    try:
+        yield passes
+    finally:
+        kind.__call__ = original
