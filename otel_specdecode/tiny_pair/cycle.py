@@ -87,8 +87,11 @@ class CyclePair:
     """The last token of every chat prompt (a line feed): where a chat's walk begins."""
 
     def tokens(self, last_prompt_token: int, n: int, *, until_eos: bool = False) -> list[int]:
-        """The first `n` tokens after a prompt; with `until_eos`, none after the first EOS (as `stream_generate` stops,
-        while the generator functions below it run on)."""
+        """The first `n` tokens after a prompt.
+
+        With `until_eos`, none after the first EOS: `stream_generate` stops there, while `generate_step` and
+        `speculative_generate_step` run on.
+        """
         out: list[int] = []
         for _ in range(n):
             last_prompt_token = self.successor[last_prompt_token]

@@ -8,6 +8,7 @@ import generate
 import pytest
 
 
+@pytest.mark.source
 def test_generated_files_are_up_to_date(repository: Path) -> None:
     """The committed files are what the generator writes now."""
     assert generate.main(["--check"], target=repository) == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import otel_specdecode
 from otel_specdecode.telemetry.names import CORE_ATTRIBUTES, MODE_ONLY_ATTRIBUTES, Attr, Enum, Event, Metric, Metrics
 
 BASE = (
@@ -33,9 +34,9 @@ def spelled_names(source: str) -> Iterator[str]:
             yield node.value
 
 
-def test_no_code_spells_a_field_name(repository: Path) -> None:
+def test_no_code_spells_a_field_name() -> None:
     """Only the generated module holds names of fields in strings."""
-    package = repository / "otel_specdecode"
+    package = Path(otel_specdecode.__path__[0])
     found = {
         f"{path.relative_to(package)}: {name}"
         for path in package.rglob("*.py")

@@ -9,8 +9,14 @@ from types import ModuleType
 import pytest
 from opentelemetry.semconv._incubating.attributes import error_attributes, gen_ai_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.schemas import Schemas
 from registrykit.load import needed_upstream
 from registrykit.upstream import facts, read_lock
+
+python_package = pytest.mark.skipif(
+    not any(schema.value.endswith("/1.41.0") for schema in Schemas),
+    reason="opentelemetry-semantic-conventions is older than the release that the manifest pins",
+)
 
 
 def upstream_model(repository: Path) -> Path | None:
@@ -45,6 +51,7 @@ def test_refresh_refuses_what_upstream_lacks(tmp_path: Path, repository: Path) -
         facts(tmp_path, needed_upstream(repository / "semconv"))
 
 
+@python_package
 def test_upstream_attributes_are_known_to_the_python_package(repository: Path) -> None:
     """Every upstream key is a constant of opentelemetry-semantic-conventions."""
     known = strings_of(gen_ai_attributes) | strings_of(error_attributes)
@@ -52,6 +59,7 @@ def test_upstream_attributes_are_known_to_the_python_package(repository: Path) -
     assert set(read_lock(repository / "semconv")["attributes"]) - known == set()
 
 
+@python_package
 def test_upstream_metrics_are_known_to_the_python_package(repository: Path) -> None:
     """Every upstream metric name is a constant of opentelemetry-semantic-conventions."""
     assert set(read_lock(repository / "semconv")["metrics"]) - strings_of(gen_ai_metrics) == set()

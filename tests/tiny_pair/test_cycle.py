@@ -87,11 +87,17 @@ def test_no_draft_length_means_no_rounds(pair: CyclePair) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"agreement": 1.1}, {"vocabulary": 200}, {"eos_after": 253}, {"pattern": [True] * 300}], ids=str
+    ("wrong", "said"),
+    [
+        ({"agreement": 1.1}, "agreement is a share"),
+        ({"vocabulary": 200}, "vocabulary must lie in 261"),
+        ({"eos_after": 253}, r"eos_after must lie in 0\.\.252"),
+        ({"pattern": [True] * 300}, "does not fit a cycle of 253"),
+    ],
 )
-def test_what_cannot_be_built_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_what_cannot_be_built_is_refused(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
     """A share above one, a vocabulary without words, an EOS or a pattern beyond the cycle."""
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=said):
         build(tmp_path, **wrong)
 
 

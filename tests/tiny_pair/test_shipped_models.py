@@ -9,7 +9,7 @@ import pytest
 
 from otel_specdecode.tiny_pair import PROMPTS, ModelName, chat_tokens, model_path
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
+pytestmark = pytest.mark.mlx
 
 EOS = 2
 

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "val_top1": round(top1, 4),
     }
     write_json(options.out / "train.json", facts)
-    print(facts)
+    print(facts)  # noqa: T201  (a command)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(step: int, value: float) -> None:
     if step == 1 or step % 100 == 0:
-        print(f"step {step}: loss {value:.3f}", flush=True)
+        print(f"step {step}: loss {value:.3f}", flush=True)  # noqa: T201  (a command)
 
 
 if __name__ == "__main__":

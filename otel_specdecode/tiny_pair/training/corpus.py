@@ -109,7 +109,7 @@ class Chat(NamedTuple):
 
 def fables(count: int = 12_000, seed: int = 0) -> list[Chat]:
     """`count` chats; the same seed gives the same chats on every machine."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311  (a seeded grammar, no secret)
     kinds: Sequence[Callable[[random.Random], Chat]] = (
         [_story] * 6 + [_facts] * 3 + [_list] + [_count] + [_repetition] * 4 + [_code] * 3
     )
@@ -135,8 +135,10 @@ def _story(rng: random.Random) -> Chat:
                 f"Every day {hero} walked to {home}.",
             ]
         ),
-        f"One {rng.choice(['morning', 'evening', 'day', 'night'])}, when {rng.choice(WEATHER)}, "
-        f"{hero} went to {away} and found {found}.",
+        (
+            f"One {rng.choice(['morning', 'evening', 'day', 'night'])}, when {rng.choice(WEATHER)}, "
+            f"{hero} went to {away} and found {found}."
+        ),
         rng.choice(
             [
                 f'"What a fine {thing}!" said {hero}.',
@@ -221,8 +223,10 @@ def _code(rng: random.Random) -> Chat:
     number = rng.randint(1, 9)
     body = rng.choice(
         [
-            f"    result = []\n    for {one} in {many}:\n        result.append({one} {operator} {number})\n"
-            "    return result",
+            (
+                f"    result = []\n    for {one} in {many}:\n        result.append({one} {operator} {number})\n"
+                "    return result"
+            ),
             f"    total = 0\n    for {one} in {many}:\n        total += {one} {operator} {number}\n    return total",
             f"    return [{one} {operator} {number} for {one} in {many}]",
             f"    for {one} in {many}:\n        if {one} > {number}:\n            return {one}\n    return None",

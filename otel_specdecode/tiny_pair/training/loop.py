@@ -98,7 +98,7 @@ def train(
     length: int = 160,
     seed: int = 0,
     teacher: NumpyLlama | None = None,
-    progress: Callable[[int, float], Any] = lambda step, value: None,
+    progress: Callable[[int, float], Any] | None = None,
 ) -> float:
     """Train in place and return the smoothed loss at the end; `progress` hears the step (from 1) and its loss."""
     random = np.random.default_rng(seed)
@@ -111,7 +111,8 @@ def train(
         model.backward(derivative)
         optimiser.step(rate_at(step, steps, rate))
         smoothed = value if step == 0 else _SMOOTHING * smoothed + (1 - _SMOOTHING) * value
-        progress(step + 1, value)
+        if progress is not None:
+            progress(step + 1, value)
     return smoothed
 
 
