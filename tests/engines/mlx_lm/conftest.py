@@ -41,7 +41,7 @@ class Pair:
 @pytest.fixture(scope="session")
 def cycle(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """The cycle pair, agreeing on 70 % of words, EOS never."""
-    return _load_cycle(tmp_path_factory.mktemp("cycle"))
+    return load_cycle(tmp_path_factory.mktemp("cycle"))
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,8 @@ def tiny() -> Pair:
     return _load(model_path("target"), model_path("draft"), None)
 
 
-def _load_cycle(folder: Path, **options: Any) -> Pair:
+def load_cycle(folder: Path, **options: Any) -> Pair:
+    """Build a cycle pair in a folder and load it."""
     truth = build(folder, **options)
     return _load(truth.target, truth.draft, truth)
 
