@@ -29,6 +29,8 @@ def instrument(
 ) -> None:
     """Instrument every supported engine that is installed, imported already or later.
 
+    Instrumented engines stay as they are; given providers then take the place of the ones before.
+
     Args:
         tracer_provider: Takes the spans; the global one if not given, also if it is set later.
         meter_provider: Takes the metrics; likewise.
@@ -36,7 +38,12 @@ def instrument(
     """
     from otel_specdecode.instrumentors import MLXLMInstrumentor
 
-    MLXLMInstrumentor().instrument(
+    instrumentor = MLXLMInstrumentor()
+    if instrumentor.is_instrumented_by_opentelemetry:
+        if tracer_provider is meter_provider is logger_provider is None:
+            return
+        instrumentor.uninstrument()
+    instrumentor.instrument(
         tracer_provider=tracer_provider, meter_provider=meter_provider, logger_provider=logger_provider
     )
 
@@ -45,7 +52,9 @@ def uninstrument() -> None:
     """Restore the engines. What has begun is still recorded; flush() delivers it."""
     from otel_specdecode.instrumentors import MLXLMInstrumentor
 
-    MLXLMInstrumentor().uninstrument()
+    instrumentor = MLXLMInstrumentor()
+    if instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.uninstrument()
 
 
 def configure(*, service_name: str | None = None) -> None:

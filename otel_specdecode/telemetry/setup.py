@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["Configured", "Protocol", "configure", "flush_providers"]
+__all__ = ["Configured", "Protocol", "configure", "exporters", "flush_providers"]
 
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 ResourceAttributes: TypeAlias = Mapping[str, str | bool | int | float]
@@ -199,6 +199,18 @@ def _log_records(exporters: list[Any] | None, resource: Resource) -> LoggerProvi
         provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     _logs.set_logger_provider(provider)
     return provider
+
+
+def exporters(signal: str) -> list[Any]:
+    """The exporters that the environment names for a signal, for programs that build their own providers.
+
+    Args:
+        signal: `traces`, `metrics` or `logs`.
+
+    Raises:
+        ModuleNotFoundError: an OTLP exporter is wanted and not installed.
+    """
+    return _exporters(signal, _Target(None, None))
 
 
 def _exporters(signal: str, target: _Target) -> list[Any]:

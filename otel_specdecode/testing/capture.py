@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
+import otel_specdecode
+from otel_specdecode.instrumentors import MLXLMInstrumentor
 from otel_specdecode.telemetry.listener import Listener, recorder
 
 try:
@@ -133,19 +135,16 @@ class Telemetry:
 
 
 @contextmanager
-def capture(
-    instrument: Callable[..., None] | None = None, uninstrument: Callable[[], None] | None = None
-) -> Iterator[Telemetry]:
+def capture() -> Iterator[Telemetry]:
     """Instrument the engines into memory for the length of a block.
 
-    Args:
-        instrument: Called with the three providers; `otel_specdecode.instrument` by default.
-        uninstrument: Called at the end; `otel_specdecode.uninstrument` by default.
+    Raises:
+        RuntimeError: If they are instrumented already: what they emit would go elsewhere.
     """
-    import otel_specdecode
-
+    if MLXLMInstrumentor().is_instrumented_by_opentelemetry:
+        raise RuntimeError("the engines are instrumented already; call otel_specdecode.uninstrument() first")
     telemetry = Telemetry()
-    (instrument or otel_specdecode.instrument)(
+    otel_specdecode.instrument(
         tracer_provider=telemetry.tracer_provider,
         meter_provider=telemetry.meter_provider,
         logger_provider=telemetry.logger_provider,
@@ -153,7 +152,7 @@ def capture(
     try:
         yield telemetry
     finally:
-        (uninstrument or otel_specdecode.uninstrument)()
+        otel_specdecode.uninstrument()
         telemetry.shutdown()
 
 

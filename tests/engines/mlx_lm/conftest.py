@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_specdecode.instrumentors import MLXLMInstrumentor
 from otel_specdecode.testing.capture import Telemetry, capture
 
 pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
@@ -59,7 +60,8 @@ def load_cycle(folder: Path, **options: Any) -> Pair:
 def _load(target: Path, draft: Path, truth: CyclePair | None) -> Pair:
     import mlx_lm
 
-    with capture():
+    watching = nullcontext() if MLXLMInstrumentor().is_instrumented_by_opentelemetry else capture()
+    with watching:
         model, tokenizer = mlx_lm.load(str(target))
         draft_model, _ = mlx_lm.load(str(draft))
     return Pair(model, draft_model, tokenizer, truth)

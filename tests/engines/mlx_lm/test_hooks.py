@@ -1,0 +1,353 @@
+"""Putting the wrappers in place and taking them out again."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx_lm
+import pytest
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+
+import otel_specdecode
+from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
+from otel_specdecode.generation import faults
+from otel_specdecode.telemetry.names import Attr
+from otel_specdecode.testing.capture import Telemetry, capture
+from otel_specdecode.tiny_pair import model_path
+from tests.engines.mlx_lm.conftest import Pair, counted_passes, step_functions
+from tests.generation.observers import FoldingObserver
+
+pytestmark = pytest.mark.mlx
+
+ROOT = Path(__file__).parents[3]
+LATE_MODULES = ("mlx_lm.server", "mlx_lm.chat", "mlx_lm.cache_prompt")
+
+
+def engine_functions() -> dict[tuple[str, str], object]:
+    """Every function and class attribute of mlx-lm's loaded modules."""
+    found: dict[tuple[str, str], object] = {}
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "mlx_lm":
+            found |= {(name, key): value for key, value in vars(module).items() if callable(value)}
+    found |= {("BatchGenerator", key): value for key, value in vars(step_functions().BatchGenerator).items()}
+    return found
+
+
+def run(pair: Pair, **options: Any) -> Any:
+    """Stream three tokens to their end."""
+    return list(mlx_lm.stream_generate(pair.target, pair.tokenizer, [301], max_tokens=3, **options))
+
+
+def test_uninstrument_restores_every_reference() -> None:
+    """Also those that modules imported meanwhile copied."""
+    for late in LATE_MODULES:
+        sys.modules.pop(late, None)
+    before = engine_functions()
+    with capture():
+        during = engine_functions()
+        for late in LATE_MODULES:
+            importlib.import_module(late)
+        assert sys.modules["mlx_lm.server"].stream_generate is mlx_lm.stream_generate
+    changed = {key for key in before if before[key] is not during[key]}
+    assert {name for _, name in changed} == {
+        "batch_generate",
+        "generate",
+        "generate_step",
+        "insert",
+        "load",
+        "make_sampler",
+        "speculative_generate_step",
+        "stream_generate",
+        "next_generated" if hasattr(step_functions().BatchGenerator, "next_generated") else "next",
+    }
+    after = engine_functions()
+    assert {key: after[key] for key in before} == before
+    for late in LATE_MODULES:
+        held = getattr(sys.modules[late], "stream_generate", mlx_lm.stream_generate)
+        assert held is mlx_lm.stream_generate
+        sys.modules.pop(late)
+
+
+def test_wrappers_look_like_what_they_wrap(telemetry: Telemetry) -> None:
+    """Name, signature, documentation and generator kind are the engine's."""
+    step = step_functions()
+    assert str(inspect.signature(mlx_lm.stream_generate)).startswith("(model")
+    assert mlx_lm.stream_generate.__name__ == "stream_generate"
+    assert mlx_lm.stream_generate.__doc__ == mlx_lm.stream_generate.__wrapped__.__doc__
+    assert inspect.isgeneratorfunction(step.generate_step)
+
+
+def test_wrappers_held_after_uninstrument_pass_through(cycle: Pair) -> None:
+    """Nothing more is recorded, and the engine is called as before."""
+    with capture() as telemetry:
+        held = (mlx_lm.stream_generate, mlx_lm.generate, mlx_lm.batch_generate, step_functions().generate_step)
+    assert all(function is not getattr(mlx_lm, "stream_generate") for function in held[:1])
+    assert len(list(held[0](cycle.target, cycle.tokenizer, [301], max_tokens=3))) == 3
+    assert isinstance(held[1](cycle.target, cycle.tokenizer, [301], max_tokens=3), str)
+    assert len(held[2](cycle.target, cycle.tokenizer, [[301]], max_tokens=3).texts) == 1
+    assert telemetry.spans() == ()
+
+
+def test_a_stream_that_began_before_uninstrument_is_delivered(cycle: Pair) -> None:
+    """Uninstrumenting in the middle of a stream loses nothing of it; one that had not begun stays bare."""
+    with capture() as telemetry:
+        began = mlx_lm.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=5, draft_model=cycle.draft)
+        waiting = mlx_lm.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=5)
+        next(began)
+        otel_specdecode.uninstrument()
+        assert len(list(began)) == 4
+        assert len(list(waiting)) == 5
+        assert dict(telemetry.span().attributes or {})[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] == 5
+
+
+def test_instrumenting_again_binds_to_the_new_providers(cycle: Pair) -> None:
+    """Each capture gets its own runs, every zero series included, and names known before are still known."""
+    for _ in range(2):
+        with capture() as telemetry:
+            run(cycle, draft_model=cycle.draft)
+            found = dict(telemetry.span().attributes or {})
+            assert (found[Attr.GEN_AI_REQUEST_MODEL], found[Attr.SPECDECODE_DRAFT_MODEL]) == ("target", "draft")
+            assert telemetry.total("specdecode.request.started") == 1
+            assert len(telemetry.points("specdecode.hazards")) == 11
+
+
+def test_instrument_twice_changes_nothing(telemetry: Telemetry, cycle: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """The drop-in module and instrument() may both run: one span a call, no warning."""
+    with caplog.at_level(logging.WARNING):
+        otel_specdecode.instrument()
+        drop_in = importlib.import_module("otel_specdecode.mlx_lm")
+        list(drop_in.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=3))
+    assert len(telemetry.spans()) == 1
+    assert caplog.records == []
+
+
+def test_given_providers_replace_the_ones_before(telemetry: Telemetry, cycle: Pair) -> None:
+    """instrument() with providers takes over from an earlier instrument()."""
+    other = Telemetry()
+    otel_specdecode.instrument(tracer_provider=other.tracer_provider, meter_provider=other.meter_provider)
+    run(cycle)
+    assert (len(telemetry.spans()), len(other.spans())) == (0, 1)
+    other.shutdown()
+
+
+def test_a_reference_captured_earlier_is_reached_inside(cycle: Pair) -> None:
+    """`stream_generate` held since before instrumentation: exact counts; no finish reason, which only it knew."""
+    held = mlx_lm.stream_generate
+    with capture() as telemetry, counted_passes(cycle) as passes:
+        emitted = list(held(cycle.target, cycle.tokenizer, [301, 302], max_tokens=9, draft_model=cycle.draft))
+        stopped = held(cycle.target, cycle.tokenizer, [301, 302], max_tokens=9)
+        next(stopped)
+        stopped.close()
+        whole, closed = (dict(span.attributes or {}) for span in telemetry.spans())
+    assert whole[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] == len(emitted) == 9
+    assert whole[Attr.GEN_AI_RESPONSE_FINISH_REASONS] == ("length",)
+    assert whole[Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS] == sum(response.from_draft for response in emitted)
+    assert whole[Attr.SPECDECODE_DRAFT_PASSES] + whole[Attr.SPECDECODE_DRAFT_PREFILL_PASSES] == len(passes.draft)
+    assert Attr.GEN_AI_RESPONSE_FINISH_REASONS not in closed
+
+
+def test_suppressed_calls_are_bare(telemetry: Telemetry, cycle: Pair) -> None:
+    """suppress_instrumentation silences spans, metrics and events."""
+    with suppress_instrumentation():
+        run(cycle)
+    assert telemetry.spans() == ()
+    assert telemetry.points("specdecode.request.started") == []
+
+
+def test_without_a_provider_the_engine_is_bare(cycle: Pair) -> None:
+    """Nobody listens: the engine's own generator is returned."""
+    otel_specdecode.instrument()
+    try:
+        stream = mlx_lm.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=3)
+        assert stream.gi_code.co_filename.endswith("generate.py")
+        assert len(list(stream)) == 3
+    finally:
+        otel_specdecode.uninstrument()
+
+
+@pytest.mark.parametrize("name", ["stream_generate", "generate_step", "batch_generate"])
+def test_an_unexpected_version_stays_bare(
+    name: str, cycle: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hooked function with other parameters: nothing is hooked there, and one warning says so."""
+
+    def other(*, everything: Any) -> Any:
+        return everything
+
+    monkeypatch.setattr(step_functions(), name, other)
+    before = engine_functions()
+    faults._told.clear()
+    hooks = MLXLMHooks(FoldingObserver())
+    with caplog.at_level(logging.WARNING):
+        hooks.install()
+        during = engine_functions()
+        hooks.remove()
+    changed = {key[1] for key in before if before[key] is not during[key]}
+    assert changed == {"load", "make_sampler"}
+    assert [record.message for record in caplog.records] == [
+        "this version of mlx-lm is not watched: mlx_lm.generate is not as expected (TypeError); "
+        "generation is not affected"
+    ]
+
+
+def test_a_generation_inside_another_has_a_span_of_its_own(telemetry: Telemetry, cycle: Pair, tiny: Pair) -> None:
+    """A logits processor that runs another model does not mix with the run it serves."""
+    inner_tokens = []
+
+    def processor(tokens: Any, logits: Any) -> Any:
+        if not inner_tokens:
+            inner_tokens.extend(mlx_lm.stream_generate(tiny.target, tiny.tokenizer, "hi", max_tokens=4))
+        return logits
+
+    outer = list(
+        mlx_lm.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=6, logits_processors=[processor])
+    )
+    tokens = sorted(dict(span.attributes or {})[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] for span in telemetry.spans())
+    assert tokens == sorted((len(outer), len(inner_tokens)))
+
+
+def script(text: str, *args: str, environment: dict[str, str] | None = None) -> str:
+    """Run a program in a process of its own; return what it prints."""
+    import os
+
+    done = subprocess.run(
+        [*(args or (sys.executable,)), "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_instrumenting_before_the_engine_is_imported() -> None:
+    """instrument() imports no engine; the engine is hooked when the program imports it."""
+    printed = script(
+        """
+        import sys
+        from otel_specdecode.testing import capture
+        with capture() as telemetry:
+            assert "mlx_lm" not in sys.modules
+            from mlx_lm import load, stream_generate
+            from otel_specdecode.tiny_pair import model_path
+            target, tokenizer = load(str(model_path("target")))
+            for response in stream_generate(target, tokenizer, "hi", max_tokens=3):
+                pass
+            print(telemetry.span().name)
+        """
+    )
+    assert "text_completion target" in printed
+
+
+APP = """
+import mlx_lm
+from otel_specdecode.tiny_pair import model_path
+target, tokenizer = mlx_lm.load(str(model_path("target")))
+draft, _ = mlx_lm.load(str(model_path("draft")))
+mlx_lm.generate(target, tokenizer, "hi", max_tokens=5, draft_model=draft)
+"""
+
+
+def test_zero_code() -> None:
+    """`opentelemetry-instrument python app.py`: spans and metrics of a program that knows nothing of it, at its exit."""
+    pytest.importorskip("opentelemetry.distro", reason="needs the [zero-code] extra")
+    launcher = Path(sys.executable).parent / "opentelemetry-instrument"
+    exporters = {f"OTEL_{signal}_EXPORTER": "console" for signal in ("TRACES", "METRICS")}
+    installed = {"OTEL_LOGS_EXPORTER": "none", "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "none"}
+    printed = script(APP, str(launcher), sys.executable, environment={**exporters, **installed})
+    assert '"name": "text_completion target"' in printed
+    assert '"specdecode.draft.model": "draft"' in printed
+    assert "specdecode.verify.passes" in printed
+
+
+def test_the_drop_in_module_needs_no_other_line() -> None:
+    """One import line changed: `from otel_specdecode.mlx_lm import ...`."""
+    printed = script(
+        """
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+        provider = TracerProvider()
+        provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter()))
+        trace.set_tracer_provider(provider)
+        from otel_specdecode.mlx_lm import batch_generate, generate, load, stream_generate
+        from otel_specdecode.tiny_pair import model_path
+        target, tokenizer = load(str(model_path("target")))
+        generate(target, tokenizer, "hi", max_tokens=3)
+        """
+    )
+    assert '"name": "text_completion target"' in printed
+
+
+@pytest.mark.parametrize("setting", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}])
+def test_a_disabled_sdk_and_an_unreachable_endpoint_change_nothing(setting: dict[str, str]) -> None:
+    """The program runs, ends well and soon, and no exception reaches it."""
+    printed = script(
+        """
+        import otel_specdecode, time
+        otel_specdecode.configure(service_name="test")
+        otel_specdecode.instrument()
+        began = time.monotonic()
+        """
+        + textwrap.indent(APP, " " * 8)
+        + """
+        otel_specdecode.flush(timeout=2)
+        print("took", time.monotonic() - began)
+        """,
+        environment={**setting, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
+    )
+    took = next(float(line.split()[1]) for line in printed.splitlines() if line.startswith("took"))
+    assert took < 60
+
+
+NAMES: dict[str, Callable[[], str]] = {"target": lambda: str(model_path("target"))}
+
+
+def test_names_come_from_where_a_model_was_loaded(telemetry: Telemetry, tmp_path: Path) -> None:
+    """A folder's own name, or the repository of a hub snapshot; never the path to it."""
+    snapshot = tmp_path / "models--acme--Tiny-1M" / "snapshots" / "0123abc"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(model_path("target"))
+    for location, name in ((model_path("target"), "target"), (snapshot, "acme/Tiny-1M")):
+        telemetry.clear()
+        target, tokenizer = mlx_lm.load(str(location))
+        list(mlx_lm.stream_generate(target, tokenizer, "hi", max_tokens=2))
+        assert telemetry.span().name == f"text_completion {name}"
+        assert str(tmp_path) not in telemetry.span().to_json()
+
+
+def test_names_without_a_load_hook(tmp_path: Path) -> None:
+    """A model loaded before instrumentation has its tokenizer's name; without either it has none."""
+    target, tokenizer = mlx_lm.load(str(model_path("target")))
+    import mlx.core as mx
+
+    with capture() as telemetry:
+        list(mlx_lm.stream_generate(target, tokenizer, "hi", max_tokens=2))
+        assert telemetry.span().name == "text_completion target"
+        telemetry.clear()
+        list(step_functions().generate_step(mx.array([301]), target, max_tokens=2))
+        assert telemetry.span().name == "text_completion"
+        (point,) = [point for point in telemetry.points("specdecode.request.started") if "_OTHER" in point.labels.values()]
+        assert point.value == 1
+
+
+def test_sampling_parameters_come_from_the_sampler(telemetry: Telemetry, cycle: Pair) -> None:
+    """A sampler that `make_sampler` built tells its temperature, top-p and top-k; another tells nothing."""
+    from mlx_lm.sample_utils import make_sampler
+
+    run(cycle, sampler=make_sampler(temp=0.7, top_p=0.9, top_k=20))
+    run(cycle, sampler=make_sampler(temp=0.0, top_p=0.9))
+    run(cycle, sampler=lambda logprobs: logprobs.argmax(axis=-1))
+    keys = (Attr.GEN_AI_REQUEST_TEMPERATURE, Attr.GEN_AI_REQUEST_TOP_P, Attr.GEN_AI_REQUEST_TOP_K)
+    found = [tuple(dict(span.attributes or {}).get(key) for key in keys) for span in telemetry.spans()]
+    assert found == [(0.7, 0.9, 20.0), (0.0, None, None), (None, None, None)]
