@@ -23,16 +23,15 @@ else:
 
 
 def requirements(project: dict[str, Any], extras: list[str]) -> Iterator[Requirement]:
-    """The base dependencies and those of the extras; an extra of our own package is followed."""
-    for text in project["dependencies"]:
-        yield Requirement(text)
+    """The base dependencies and those of the extras; an extra that names another of our own is followed."""
+    texts = list(project["dependencies"])
     for extra in extras:
-        for text in project["optional-dependencies"][extra]:
-            requirement = Requirement(text)
-            if requirement.name == project["name"]:
-                yield from requirements(project, sorted(requirement.extras))
-            else:
-                yield requirement
+        texts += project["optional-dependencies"][extra]
+    for requirement in map(Requirement, texts):
+        if requirement.name == project["name"]:
+            yield from requirements({**project, "dependencies": []}, sorted(requirement.extras))
+        else:
+            yield requirement
 
 
 def constraint(requirement: Requirement) -> str:

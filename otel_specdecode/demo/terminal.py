@@ -1,0 +1,141 @@
+"""The demo on a terminal, in a pipe and in a log file: the same words in all three."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from otel_specdecode.demo import results
+from otel_specdecode.demo.fields import Field, rows
+from otel_specdecode.demo.measures import Verdict, of_mode
+from otel_specdecode.demo.results import Result
+
+_PIPE_WIDTH = 250
+"""Columns where nobody set a width: enough that no table is cut."""
+
+_STYLES = {"pays": "bold green", "hurts": "bold red"}
+
+
+def make_console() -> Console:
+    """Return a console that wraps at the terminal's width, and not at all elsewhere."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print one sentence; where there is no terminal, as one line."""
+    console.print(text, style=style or None, markup=False, soft_wrap=not console.is_terminal)
+
+
+@contextmanager
+def progress(console: Console, title: str, steps: int) -> Iterator[Callable[[], None]]:
+    """Show how far it is: a bar on a terminal, a line each quarter elsewhere.
+
+    Yields:
+        A function to call after each step.
+    """
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(title, total=steps)
+            yield lambda: bar.advance(task)
+        return
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if done * 4 // steps > (done - 1) * 4 // steps:
+            say(console, f"{title}: {done} of {steps}")
+
+    yield step
+
+
+def show(console: Console, result: Result) -> None:
+    """Print verdicts, the fields side by side, and what to know about them."""
+    note = results.padding_note(result)
+    console.print()
+    if note:
+        say(console, note, "bold yellow")
+    _print_whole(console, [_verdict_table(result)])
+    say(console, results.HOW_TO_READ)
+    say(console, results.interval_note(result))
+    console.print()
+    _print_whole(console, _field_tables(console, result))
+    say(
+        console,
+        "Counts and durations are means of a request, peak_rss is the greatest (of the whole process, with all models "
+        "loaded), ratios are of the sums.",
+    )
+    for mode in result.lineup.modes:
+        say(console, f"{mode.name}: {mode.about}.")
+    say(console, results.parted_note(result))
+    say(console, results.method_note(result))
+
+
+def _verdict_table(result: Result) -> Table:
+    table = _table()
+    for heading in ("draft", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("speed-up", "interval", "accept rate", "acceptance length", "break-even ratio"):
+        table.add_column(heading, justify="right")
+    for verdict in result.verdicts:
+        table.add_row(*_verdict_cells(verdict))
+    return table
+
+
+def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
+    style = _STYLES.get(verdict.word)
+    word = f"[{style}]{verdict.word}[/]" if style else verdict.word
+    return (
+        verdict.mode.name,
+        word,
+        results.factor(None if verdict.speed_up is None else verdict.speed_up.ratio),
+        results.interval(verdict),
+        results.plain(verdict.accept_rate),
+        results.plain(verdict.acceptance_length),
+        results.plain(verdict.break_even),
+    )
+
+
+def _field_tables(console: Console, result: Result) -> list[Table]:
+    """Return the side-by-side table, in several parts where the terminal is too narrow for all modes at once."""
+    fields, names = rows(), [mode.name for mode in result.lineup.drafts]
+    for size in range(len(names), 0, -1):
+        parts = [names[start : start + size] for start in range(0, len(names), size)]
+        tables = [_field_table(fields, result, [result.lineup.baseline.name, *part]) for part in parts]
+        if all(_width(console, table) <= console.width for table in tables):
+            break
+    return tables
+
+
+def _field_table(fields: Sequence[Field], result: Result, names: Sequence[str]) -> Table:
+    table = _table()
+    for heading in ("field", "unit"):
+        table.add_column(heading, no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    runs = [of_mode(result.runs, name) for name in names]
+    for field in fields:
+        table.add_row(field.name, field.unit, *(field.show(each) for each in runs))
+    return table
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+
+
+def _width(console: Console, table: Table) -> int:
+    return console.measure(table, options=console.options.update_width(_PIPE_WIDTH)).maximum
+
+
+def _print_whole(console: Console, tables: Sequence[Table]) -> None:
+    """Print tables at their own width: a terminal that is narrower wraps lines, but no word is cut."""
+    for table in tables:
+        width = max(console.width, _width(console, table))
+        console.print(table, width=width, crop=False, soft_wrap=True)
