@@ -155,7 +155,9 @@ def _tiny(size: Size, scratch: Path) -> Lineup:
             Mode("draft-kd", "a small draft distilled from the target", kd),
             Mode("draft", "a small draft trained on the same text", _load(model_path("draft"))[0]),
             Mode("draft-weak", "the same draft trained too briefly", _load(model_path("draft-weak"))[0]),
-            Mode("noisy copy", "the target itself with noise in its weights: as slow, and mostly wrong", _load(noisy)[0]),
+            Mode(
+                "noisy copy", "the target itself with noise in its weights: as slow, and mostly wrong", _load(noisy)[0]
+            ),
         ),
         prompts=prompts,
         tokens=tokens,

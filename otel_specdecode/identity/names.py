@@ -6,7 +6,7 @@ import re
 import weakref
 from pathlib import Path
 
-_HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+/?$")
+_HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+$")
 _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -17,16 +17,20 @@ def public_name(location: str) -> str | None:
         location: Repository id, folder, or snapshot folder of a hub cache.
 
     Returns:
-        Never a path: the last component of one, so that no home folder or user name leaves the process. None for
-        an empty location.
+        Never a path: the last component of one, so that no home folder or user name leaves the process. None where
+        that leaves nothing.
     """
-    posix = location.replace("\\", "/")
+    posix = location.replace("\\", "/").rstrip("/")
     snapshot = _HUB_SNAPSHOT.search(posix)
     if snapshot:
         return f"{snapshot['owner']}/{snapshot['name']}"
     if _REPOSITORY.fullmatch(location) and not location.startswith(".") and not Path(location).exists():
         return location
-    return Path(location).expanduser().resolve().name or None
+    name = posix.rpartition("/")[2]
+    if name in (".", ".."):
+        folder = Path(location).resolve()
+        return None if folder == Path.home() else folder.name or None
+    return None if name.startswith("~") else name or None
 
 
 class NameBook:

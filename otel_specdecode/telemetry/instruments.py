@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -90,6 +91,18 @@ def instruments_of(provider: MeterProvider) -> Instruments:
         if instruments is None:
             instruments = _made[provider] = Instruments(provider)
         return instruments
+
+
+def _forget_parents_requests() -> None:
+    """In the child of a fork: its parent's requests are not active here, and nobody holds its locks."""
+    global _making
+    _making = threading.Lock()
+    for instruments in list(_made.values()):
+        instruments.active.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents_requests)
 
 
 def _all_metrics() -> list[Metric]:

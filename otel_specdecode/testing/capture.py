@@ -91,9 +91,9 @@ class Telemetry:
         return spans[0]
 
     def logs(self) -> tuple[Any, ...]:
-        """Return every log record."""
+        """Return every log record as the SDK exports it: `.log_record` with its scope and resource."""
         _drain()
-        return tuple(each.log_record for each in self._logs.get_finished_logs())
+        return tuple(self._logs.get_finished_logs())
 
     def metrics_data(self) -> Any:
         """Return the SDK's MetricsData of this moment, None if nothing was recorded."""

@@ -90,7 +90,8 @@ def test_a_draft_that_gets_nothing_accepted(telemetry: Telemetry, tmp_path: Path
     assert hazards(telemetry) == [(), ("all_rejected",)]
     assert telemetry.total("specdecode.draft.tokens", draft_outcome="accepted") == 0
     assert telemetry.total("specdecode.draft.tokens", draft_outcome="rejected") > 100
-    (event,) = telemetry.logs()
+    (exported,) = telemetry.logs()
+    event = exported.log_record
     assert event.event_name == Event.SPECDECODE_HAZARD_DETECTED
     assert event.attributes[Attr.SPECDECODE_HAZARD_ID] == "all_rejected"
     assert event.trace_id == telemetry.spans()[1].context.trace_id

@@ -1,0 +1,71 @@
+"""Model names fit for telemetry."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_specdecode.identity.names import NameBook, public_name
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("mlx-community/Qwen3-0.6B-4bit", "mlx-community/Qwen3-0.6B-4bit"),
+        ("gpt2", "gpt2"),
+        ("/Users/ada/models/Qwen3-0.6B-4bit", "Qwen3-0.6B-4bit"),
+        ("/Users/ada/models/Qwen3-0.6B-4bit/", "Qwen3-0.6B-4bit"),
+        ("~/models/tiny", "tiny"),
+        ("./tiny", "tiny"),
+        ("/Users/ada/.cache/huggingface/hub/models--acme--Tiny-1M/snapshots/0123abc", "acme/Tiny-1M"),
+        ("C:\\Users\\ada\\hub\\models--acme--Tiny-1M\\snapshots\\0123abc", "acme/Tiny-1M"),
+        ("C:\\Users\\ada\\models\\tiny", "tiny"),
+        ("", None),
+        ("/", None),
+        ("~", None),
+        ("~ada", None),
+    ],
+)
+def test_the_name_is_what_the_caller_knows(location: str, name: str | None) -> None:
+    """A repository id stays, a folder gives its own name, a hub snapshot its repository."""
+    assert public_name(location) == name
+
+
+def test_a_relative_folder_gives_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`models/target` looks like a repository id, but is a folder here; `.` is the folder one stands in."""
+    (tmp_path / "models" / "target").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "models")
+    assert public_name(".") == "models"
+    monkeypatch.chdir(tmp_path)
+    assert public_name("models/target") == "target"
+
+
+@given(st.text(max_size=60))
+def test_no_path_comes_through(location: str) -> None:
+    """Whatever the location, the name has one slash at most and no home folder."""
+    name = public_name(f"/home/ada/{location}") or ""
+    assert "ada/" not in name
+    assert name.count("/") <= 1
+
+
+class Model(dict[str, int]):
+    """Unhashable, as mlx's modules are."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_a_name_lasts_as_long_as_its_model() -> None:
+    """Remembered by identity, replaced by a newer name, forgotten with the object."""
+    book, model = NameBook(), Model()
+    assert book.name_of(model) is None
+    book.remember(model, "one")
+    book.remember(model, "two")
+    assert book.name_of(model) == "two"
+    assert book.name_of(Model()) is None
+    del model
+    gc.collect()
+    assert book._names == {}
