@@ -40,7 +40,7 @@ def instrument(
 
     instrumentor = MLXLMInstrumentor()
     if instrumentor.is_instrumented_by_opentelemetry:
-        if tracer_provider is meter_provider is logger_provider is None:
+        if tracer_provider is None and meter_provider is None and logger_provider is None:
             return
         instrumentor.uninstrument()
     instrumentor.instrument(

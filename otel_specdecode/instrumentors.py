@@ -25,13 +25,11 @@ class MLXLMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ("mlx-lm >= 0.28.4",)
 
     def _instrument(self, **kwargs: Any) -> None:
-        listener = Listener(
-            kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider")
-        )
+        listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
         self._hooks = MLXLMHooks(listener)
         self._hooks.install()
 
-    def _uninstrument(self, **kwargs: Any) -> None:
+    def _uninstrument(self, **_: Any) -> None:
         if self._hooks is not None:
             self._hooks.remove()
             self._hooks = None

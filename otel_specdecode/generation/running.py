@@ -44,7 +44,9 @@ class Generation:
         "timeline",
     )
 
-    def __init__(self, ticket: Ticket, request: Callable[[], Request | None], clock: Clock = time.perf_counter_ns) -> None:
+    def __init__(
+        self, ticket: Ticket, request: Callable[[], Request | None], clock: Clock = time.perf_counter_ns
+    ) -> None:
         """Prepare a generation; nothing is recorded before begin().
 
         Args:

@@ -78,9 +78,6 @@ def watch(
                     exhausted = True
                     return
                 flush_at = generation.hand_over(clock())
-    except GeneratorExit:
-        dropped = True
-        raise
     except BaseException as error:
         failure = error
         raise
@@ -89,10 +86,7 @@ def watch(
         try:
             stream.close()
         finally:
-            try:
-                generation.end(_ending(outcome(item, exhausted), failure, dropped, at, timeline.last_yield))
-            except Exception as error:
-                report_fault("the end of a generation could not be read", error)
+            _tell_end(generation, lambda: outcome(item, exhausted), failure, dropped, at)
 
 
 def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
@@ -103,15 +97,23 @@ def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
     yield item
 
 
-def _ending(
-    outcome: Outcome, failure: BaseException | None, dropped: bool, at: int, last_yield: int | None
-) -> Ending:
-    complete = outcome.complete and (failure is None or dropped)
-    if complete:
+def _tell_end(
+    generation: Generation, outcome: Callable[[], Outcome], failure: BaseException | None, dropped: bool, at: int
+) -> None:
+    """Tell how a stream ended; `dropped`: the failure is the consumer's own, thrown in."""
+    try:
+        generation.end(_ending(outcome(), failure, dropped, at, generation.timeline.last_yield))
+    except Exception as error:
+        report_fault("the end of a generation could not be read", error)
+
+
+def _ending(outcome: Outcome, failure: BaseException | None, dropped: bool, at: int, last_yield: int | None) -> Ending:
+    closed = isinstance(failure, GeneratorExit)
+    if outcome.complete and (failure is None or closed or dropped):
         return Ending("complete", last_yield or at, outcome.finish_reason, None, outcome.last_pass_finished)
-    if failure is not None:
-        return Ending("error", at, "error", error_type(failure), outcome.last_pass_finished)
-    return Ending("closed", at, outcome.finish_reason, None, outcome.last_pass_finished)
+    if failure is None or closed:
+        return Ending("closed", at, outcome.finish_reason, None, outcome.last_pass_finished)
+    return Ending("error", at, "error", error_type(failure), outcome.last_pass_finished)
 
 
 def error_type(error: BaseException) -> str:

@@ -40,9 +40,7 @@ def emit_content(logger: Logger, context: Context, request: Request, found: dict
     _emit(logger, context, Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS, SeverityNumber.INFO, attributes)
 
 
-def _emit(
-    logger: Logger, context: Context, name: str, severity: SeverityNumber, attributes: dict[str, Any]
-) -> None:
+def _emit(logger: Logger, context: Context, name: str, severity: SeverityNumber, attributes: dict[str, Any]) -> None:
     now = time.time_ns()
     known = {key: value for key, value in attributes.items() if value is not None}
     logger.emit(

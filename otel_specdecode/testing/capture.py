@@ -23,7 +23,7 @@ from otel_specdecode.telemetry.listener import Listener, recorder
 try:
     from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
 except ImportError:
-    from opentelemetry.sdk._logs.export import InMemoryLogExporter as InMemoryLogRecordExporter  # type: ignore
+    from opentelemetry.sdk._logs.export import InMemoryLogExporter as InMemoryLogRecordExporter
 
 DRAIN_SECONDS = 20.0
 
@@ -64,7 +64,7 @@ class Telemetry:
         """
         self._spans = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()
-        self._logs = InMemoryLogRecordExporter()
+        self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.tracer_provider = TracerProvider(sampler=sampler)
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
         self.meter_provider = MeterProvider([self._reader])
@@ -87,7 +87,8 @@ class Telemetry:
             AssertionError: If there is not exactly one.
         """
         spans = self.spans()
-        assert len(spans) == 1, f"{len(spans)} spans, expected 1"
+        if len(spans) != 1:
+            raise AssertionError(f"{len(spans)} spans, expected 1")
         return spans[0]
 
     def logs(self) -> tuple[Any, ...]:
@@ -131,7 +132,7 @@ class Telemetry:
         """Shut the providers down."""
         _drain()
         for provider in (self.tracer_provider, self.meter_provider, self.logger_provider):
-            provider.shutdown()  # type: ignore[no-untyped-call]
+            provider.shutdown()
 
 
 @contextmanager

@@ -128,7 +128,9 @@ def fake_stream(
 
 def _outcome(token: FakeToken | None, exhausted: bool) -> Outcome:
     reason = token.finish_reason if token is not None else None
-    return Outcome(reason or ("length" if exhausted else "closed"), exhausted or reason is not None, bool(token and token.own))
+    return Outcome(
+        reason or ("length" if exhausted else "closed"), exhausted or reason is not None, bool(token and token.own)
+    )
 
 
 def _play(script: Script, clock: FakeClock, generation: Generation | None) -> Generator[FakeToken, object, None]:

@@ -77,9 +77,7 @@ def test_counts_that_do_not_add_up_are_refused(counts: Counts) -> None:
 
 
 ROUNDS = st.lists(
-    st.integers(1, 24).flatmap(
-        lambda proposed: st.tuples(st.just(proposed), st.integers(0, proposed), st.booleans())
-    ),
+    st.integers(1, 24).flatmap(lambda proposed: st.tuples(st.just(proposed), st.integers(0, proposed), st.booleans())),
     max_size=40,
 )
 

@@ -158,12 +158,17 @@ def test_an_exception_thrown_in_is_an_error() -> None:
 def test_a_stream_never_iterated_leaves_nothing() -> None:
     """Without a first resume nothing begins, and nothing is kept."""
     observer = FoldingObserver()
-    inner = bare()
-    inner_alive = weakref.ref(inner)
-    stream = watched(lambda: inner, observer)
-    del inner, stream
+    alive = []
+
+    def make() -> Generator[int, Any, None]:
+        engine = bare()
+        alive.append(weakref.ref(engine))
+        return engine
+
+    stream = watched(make, observer)
+    del stream
     assert observer.recordings == []
-    assert inner_alive() is None
+    assert alive[0]() is None
 
 
 def test_a_dropped_stream_ends_at_once() -> None:
@@ -302,8 +307,10 @@ class _Nowhere(list[Any]):
 def test_error_types_are_qualified_unless_builtin() -> None:
     """error.type is the class name with its module, without one for a builtin."""
 
-    class Own(Exception):
+    class OwnError(Exception):
         pass
 
     assert error_type(KeyError("secret")) == "KeyError"
-    assert error_type(Own()).endswith("test_stream.test_error_types_are_qualified_unless_builtin.<locals>.Own")
+    assert error_type(OwnError()).endswith(
+        "test_stream.test_error_types_are_qualified_unless_builtin.<locals>.OwnError"
+    )

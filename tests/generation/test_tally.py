@@ -129,7 +129,7 @@ def test_prefill_that_cannot_be_told_apart_is_absent() -> None:
 
 
 def test_segments_add_up_and_no_gap_spans_two() -> None:
-    """Two completions of one chat: counts add, the first token's time is the first one's, the gap between is nobody's."""
+    """Two completions of one chat: counts add, time to first token is the first one's, the gap between is nobody's."""
     timeline, ledger, tally = Timeline(), Ledger(), Tally(pass_entries=False)
     for start in (0, 10_000):
         ledger.prefill_end = start + 50
@@ -155,7 +155,7 @@ PASSES = st.lists(st.one_of(ROUND, st.just(FakeRound(0, 1))), min_size=1, max_si
 def test_any_run_cut_anywhere_holds_the_identities(
     rounds: list[FakeRound], prefill_tokens: int, stop_after: int, data: st.DataObject
 ) -> None:
-    """For every run and ending: proposed splits up, tokens are those of prefill and passes, and deltas sum to totals."""
+    """For every run and ending: proposed splits up, tokens are those of prefill and passes, deltas sum to totals."""
     if not any(each.proposed for each in rounds):
         rounds.append(FakeRound(3, 2))
     clock, observer = FakeClock(), FoldingObserver()

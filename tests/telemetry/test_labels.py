@@ -9,14 +9,18 @@ from otel_specdecode.telemetry.labels import base_labels, draft_length_label, po
 from otel_specdecode.telemetry.names import Attr, Enum, Metrics
 
 
-@pytest.mark.parametrize(("length", "label"), [(0, "0"), (-1, "0"), (15, "15"), (16, "16+"), (400, "16+"), (None, "unknown")])
+@pytest.mark.parametrize(
+    ("length", "label"), [(0, "0"), (-1, "0"), (15, "15"), (16, "16+"), (400, "16+"), (None, "unknown")]
+)
 def test_draft_lengths_are_folded(length: int | None, label: str) -> None:
     """16 and above share one label value; a custom draft that does not tell has its own."""
     assert draft_length_label(length) == label
     assert label in Enum.SPECDECODE_DRAFT_LENGTH
 
 
-@pytest.mark.parametrize(("length", "count"), [(0, 1), (-1, 1), (1, 1), (4, 4), (16, 16), (17, 17), (99, 17), (None, 17)])
+@pytest.mark.parametrize(
+    ("length", "count"), [(0, 1), (-1, 1), (1, 1), (4, 4), (16, 16), (17, 17), (99, 17), (None, 17)]
+)
 def test_positions_below_the_draft_length_exist(length: int | None, count: int) -> None:
     """Position 0 exists in autoregressive runs too; from 16 on positions are folded."""
     assert positions_of(length) == Enum.SPECDECODE_DRAFT_POSITION[:count]

@@ -38,12 +38,13 @@ class SamplerBook:
         top_k = _integer(arguments.get("top_k", args, kwargs))
         self._known[sampler] = Sampling(temperature=temperature, top_p=top_p or None, top_k=top_k or None)
 
-    def sampling(self, sampler: object) -> Sampling:
+    def sampling(self, sampler: Any) -> Sampling:
         """Return the remembered parameters of a sampler, nothing known if it was made otherwise."""
         try:
-            return self._known.get(sampler, Sampling())  # type: ignore[arg-type]
+            known = self._known.get(sampler)
         except TypeError:
             return Sampling()
+        return known or Sampling()
 
 
 class CallReader:

@@ -105,7 +105,9 @@ class MLXLMHooks:
         self._replace(steps[0], streams.generate_step)
         self._replace(steps[1], streams.speculative_generate_step)
         self._replace(module.batch_generate, batches.batch_generate)
-        self._write(batch_class, "insert", batch_class.insert, wrapt.FunctionWrapper(batch_class.insert, batches.insert))
+        self._write(
+            batch_class, "insert", batch_class.insert, wrapt.FunctionWrapper(batch_class.insert, batches.insert)
+        )
         step = vars(batch_class)[step_name]
         self._write(batch_class, step_name, step, wrapt.FunctionWrapper(step, batches.step))
 
@@ -123,7 +125,7 @@ class MLXLMHooks:
 def _references(value: object) -> Iterator[tuple[ModuleType, str]]:
     """Find every attribute of mlx-lm's loaded modules that is this very object."""
     for module_name, module in list(sys.modules.items()):
-        if module is not None and (module_name == ENGINE or module_name.startswith(f"{ENGINE}.")):
-            for name, held in list(vars(module).items()):
+        if module_name == ENGINE or module_name.startswith(f"{ENGINE}."):
+            for name, held in list(getattr(module, "__dict__", {}).items()):
                 if held is value:
                     yield module, name

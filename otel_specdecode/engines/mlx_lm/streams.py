@@ -22,6 +22,7 @@ Args = tuple[Any, ...]
 Kwargs = Mapping[str, Any]
 Wrapped = Callable[..., Any]
 Stream = Generator[Any, object, None]
+MakesStream = Callable[..., Stream]
 
 
 class StreamCall:
@@ -84,10 +85,10 @@ class StreamHooks:
         finally:
             self._here.whole_text = False
 
-    def stream_generate(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Stream:
+    def stream_generate(self, wrapped: MakesStream, _: object, args: Args, kwargs: Kwargs) -> Stream:
         """Watch one `stream_generate` call."""
         whole_text, self._here.whole_text = self._here.whole_text, False
-        stream: Stream = wrapped(*args, **kwargs)
+        stream = wrapped(*args, **kwargs)
         ticket = self._observer.admit() if self.active else None
         if ticket is None:
             return stream
@@ -105,15 +106,15 @@ class StreamHooks:
             stream = _collect(stream, generation.content.completion)
         return watch(stream, generation, functools.partial(self._outer_outcome, call))
 
-    def generate_step(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Stream:
+    def generate_step(self, wrapped: MakesStream, _: object, args: Args, kwargs: Kwargs) -> Stream:
         """Watch the passes of an autoregressive run; its tokens too if nobody outside does."""
         return self._step(self._plain_arguments, wrapped, args, kwargs)
 
-    def speculative_generate_step(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Stream:
+    def speculative_generate_step(self, wrapped: MakesStream, _: object, args: Args, kwargs: Kwargs) -> Stream:
         """Watch the passes of a speculative run; its tokens too if nobody outside does."""
         return self._step(self._speculative_arguments, wrapped, args, kwargs)
 
-    def _step(self, arguments: Arguments, wrapped: Wrapped, args: Args, kwargs: Kwargs) -> Stream:
+    def _step(self, arguments: Arguments, wrapped: MakesStream, args: Args, kwargs: Kwargs) -> Stream:
         model = arguments.get("model", args, kwargs)
         pending = self._here.pending
         if pending is not None and pending.model is model and pending.generation is not None:

@@ -62,9 +62,7 @@ def test_a_draft_of_another_vocabulary(telemetry: Telemetry, cycle: Pair, tiny: 
     assert "vocab_mismatch" in hazards(telemetry)[0]
 
 
-def test_a_target_whose_window_is_exceeded(
-    telemetry: Telemetry, cycle: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_whose_window_is_exceeded(telemetry: Telemetry, cycle: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the window rejected tokens stay in the cache, silently; within it all is well."""
     windowed(cycle.target, 64, monkeypatch)
     run(cycle)

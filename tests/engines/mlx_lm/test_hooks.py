@@ -89,7 +89,7 @@ def test_wrappers_held_after_uninstrument_pass_through(cycle: Pair) -> None:
     """Nothing more is recorded, and the engine is called as before."""
     with capture() as telemetry:
         held = (mlx_lm.stream_generate, mlx_lm.generate, mlx_lm.batch_generate, step_functions().generate_step)
-    assert all(function is not getattr(mlx_lm, "stream_generate") for function in held[:1])
+    assert held[0] is not mlx_lm.stream_generate
     assert len(list(held[0](cycle.target, cycle.tokenizer, [301], max_tokens=3))) == 3
     assert isinstance(held[1](cycle.target, cycle.tokenizer, [301], max_tokens=3), str)
     assert len(held[2](cycle.target, cycle.tokenizer, [[301]], max_tokens=3).texts) == 1
@@ -193,8 +193,10 @@ def test_an_unexpected_version_stays_bare(
     changed = {key[1] for key in before if before[key] is not during[key]}
     assert changed == {"load", "make_sampler"}
     assert [record.message for record in caplog.records] == [
-        "this version of mlx-lm is not watched: mlx_lm.generate is not as expected (TypeError); "
-        "generation is not affected"
+        (
+            "this version of mlx-lm is not watched: mlx_lm.generate is not as expected (TypeError); "
+            "generation is not affected"
+        )
     ]
 
 
@@ -259,7 +261,7 @@ mlx_lm.generate(target, tokenizer, "hi", max_tokens=5, draft_model=draft)
 
 
 def test_zero_code() -> None:
-    """`opentelemetry-instrument python app.py`: spans and metrics of a program that knows nothing of it, at its exit."""
+    """`opentelemetry-instrument python app.py`: spans and metrics of a program that knows nothing of it."""
     pytest.importorskip("opentelemetry.distro", reason="needs the [zero-code] extra")
     launcher = Path(sys.executable).parent / "opentelemetry-instrument"
     exporters = {f"OTEL_{signal}_EXPORTER": "console" for signal in ("TRACES", "METRICS")}
@@ -289,7 +291,9 @@ def test_the_drop_in_module_needs_no_other_line() -> None:
     assert '"name": "text_completion target"' in printed
 
 
-@pytest.mark.parametrize("setting", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}])
+@pytest.mark.parametrize(
+    "setting", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}]
+)
 def test_a_disabled_sdk_and_an_unreachable_endpoint_change_nothing(setting: dict[str, str]) -> None:
     """The program runs, ends well and soon, and no exception reaches it."""
     printed = script(
@@ -337,7 +341,9 @@ def test_names_without_a_load_hook(tmp_path: Path) -> None:
         telemetry.clear()
         list(step_functions().generate_step(mx.array([301]), target, max_tokens=2))
         assert telemetry.span().name == "text_completion"
-        (point,) = [point for point in telemetry.points("specdecode.request.started") if "_OTHER" in point.labels.values()]
+        (point,) = [
+            point for point in telemetry.points("specdecode.request.started") if "_OTHER" in point.labels.values()
+        ]
         assert point.value == 1
 
 

@@ -93,7 +93,7 @@ def stream(seed: int, pair: Pair) -> Trace:
 
 @pytest.mark.parametrize("name", ["cycle", "tiny"])
 def test_streams_are_the_same(name: str, request: pytest.FixtureRequest) -> None:
-    """Tokens, text, logprobs, flags, finish reasons, cache offsets and exceptions, over random settings and both modes."""
+    """Tokens, text, logprobs, flags, finish reasons, cache offsets and exceptions, random settings, both modes."""
     pair: Pair = request.getfixturevalue(name)
     bare = [outcome_of(lambda seed=seed: stream(seed, pair)) for seed in range(SEEDS)]
     with capture() as telemetry:
