@@ -11,11 +11,12 @@ from opentelemetry.util.genai.stream import SyncStreamWrapper
 from benchmarks.streams import MODEL
 
 
-class OfficialStream(SyncStreamWrapper):  # type: ignore[misc]
+class OfficialStream(SyncStreamWrapper[Any]):
     """Counts tokens, and tells the invocation how the stream ended."""
 
     def __init__(self, stream: Generator[Any, Any, None], invocation: Any) -> None:
         super().__init__(stream, invocation)
+        self._self_call = invocation
         self._self_tokens = 0
         invocation.suspend()
 
@@ -23,12 +24,12 @@ class OfficialStream(SyncStreamWrapper):  # type: ignore[misc]
         self._self_tokens += 1
 
     def _on_stream_end(self) -> None:
-        invocation = self._self_invocation
+        invocation = self._self_call
         invocation.output_tokens, invocation.finish_reasons = self._self_tokens, ["length"]
         invocation.stop()
 
     def _on_stream_error(self, error: BaseException) -> None:
-        self._self_invocation.fail(error)
+        self._self_call.fail(error)
 
 
 def handler_of(tracer_provider: Any = None, meter_provider: Any = None) -> TelemetryHandler:

@@ -83,7 +83,8 @@ def paced(engine: Engine, clock: FakeClock, nanoseconds: int, tokens: int) -> En
 
 def floor(stream: Generator[Any, Any, None]) -> Generator[Any, Any, None]:
     """The least that can be called timing: one clock reading and one append a token."""
-    append, clock = [].append, time.perf_counter_ns
+    times: list[int] = []
+    append, clock = times.append, time.perf_counter_ns
     for item in stream:
         append(clock())
         yield item

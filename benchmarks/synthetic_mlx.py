@@ -93,9 +93,7 @@ class SyntheticMLX:
             tokens = self.generate_step(prompt, model, stream, **kwargs)
         else:
             tokens = self.speculative_generate_step(prompt, model, draft_model, stream, **kwargs)
-        emitted = 0
-        for _, _, from_draft in tokens:
-            emitted += 1
+        for emitted, (_, _, from_draft) in enumerate(tokens, 1):
             if emitted == max_tokens:
                 break
             yield ACCEPTED if from_draft else OWN

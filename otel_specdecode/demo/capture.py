@@ -99,8 +99,8 @@ class Capture:
         otel_specdecode.flush(_FLUSH_SECONDS)
         if len(self._spans) != 1:
             raise DemoError(
-                f"one request gave {len(self._spans)} spans instead of one: is the engine instrumented elsewhere already, "
-                "for example by opentelemetry-instrument?"
+                f"one request gave {len(self._spans)} spans instead of one: is the engine instrumented elsewhere "
+                "already, for example by opentelemetry-instrument?"
             )
         span = self._spans.pop()
         return _taken(span, self._since_last.get_metrics_data())
@@ -135,7 +135,7 @@ class _LogSink:
     def shutdown(self) -> None:
         """Nothing is held open."""
 
-    def force_flush(self, timeout_millis: int = 0) -> bool:
+    def force_flush(self, timeout_millis: int = 0) -> bool:  # noqa: ARG002 - the shape is the SDK's
         """Nothing waits."""
         return True
 

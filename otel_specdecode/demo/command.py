@@ -18,6 +18,8 @@ from otel_specdecode.demo.page import page
 from otel_specdecode.demo.results import ECONOMICS, Result
 from otel_specdecode.demo.runs import count_of, measure, warm_up
 
+_FLUSH_SECONDS = 5.0
+
 
 def run(model: ModelChoice, size: Size, out: Path) -> None:
     """Run the demo, print it and write its files.
@@ -48,6 +50,7 @@ def run(model: ModelChoice, size: Size, out: Path) -> None:
         files.write(out, _contents(capture, results))
     finally:
         otel_specdecode.uninstrument()
+        otel_specdecode.flush(_FLUSH_SECONDS)
         taken = export.finish(capture.tracer_provider, capture.meter_provider, capture.logger_provider)
     _tell_ending(console, out, export, taken)
 

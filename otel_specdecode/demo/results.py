@@ -44,8 +44,8 @@ def padding_note(result: Result) -> str | None:
         return None
     return (
         f"PADDED TARGET: {result.lineup.padded_blocks} blocks that do nothing were added to the target, because no "
-        "draft was seen to pay on the real one here. It shows what speculation does under a slower target; its speed is "
-        "no speed of a real model."
+        "draft was seen to pay on the real one here. It shows what speculation does under a slower target; its speed "
+        "is no speed of a real model."
     )
 
 
@@ -53,9 +53,9 @@ def method_note(result: Result) -> str:
     """Return how the numbers were made."""
     lineup = result.lineup
     return (
-        f"{len(result.runs)} greedy requests over {_plural(len(lineup.prompts), 'prompt')}, at most {lineup.tokens} tokens "
-        f"each, draft length k = {DRAFT_LENGTH}. Autoregressive and speculative requests alternate. One request of each "
-        "mode ran before as a warm-up and is in no number."
+        f"{len(result.runs)} greedy requests over {_plural(len(lineup.prompts), 'prompt')}, at most {lineup.tokens} "
+        f"tokens each, draft length k = {DRAFT_LENGTH}. Autoregressive and speculative requests alternate. One request "
+        "of each mode ran before as a warm-up and is in no number."
     )
 
 

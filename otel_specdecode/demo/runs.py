@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -81,4 +82,5 @@ def _generate(lineup: Lineup, mode: Mode, prompt: Prompt, tokens: int) -> tuple[
         sampler=make_sampler(temp=0.0),
         **speculation,
     )
-    return tuple(int(response.token) for response in stream)
+    with closing(stream):
+        return tuple(int(response.token) for response in stream)

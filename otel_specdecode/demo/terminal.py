@@ -72,6 +72,7 @@ def show(console: Console, result: Result) -> None:
         "Counts and durations are means of a request, peak_rss is the greatest (of the whole process, with all models "
         "loaded), ratios are of the sums.",
     )
+    say(console, f"target: {result.lineup.about}.")
     for mode in result.lineup.modes:
         say(console, f"{mode.name}: {mode.about}.")
     say(console, results.parted_note(result))

@@ -14,12 +14,13 @@ import pytest
 from otel_specdecode.instrumentors import MLXLMInstrumentor
 from otel_specdecode.testing.capture import Telemetry, capture
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
+mlx_lm = pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
-from otel_specdecode.tiny_pair import model_path
-from otel_specdecode.tiny_pair.cycle import CyclePair, build
+from otel_specdecode.tiny_pair import model_path  # noqa: E402
+from otel_specdecode.tiny_pair.cycle import CyclePair, build  # noqa: E402
 
-EOS = 2
+SPLITS_PREFILL = tuple(map(int, mlx_lm.__version__.split(".")[:2])) >= (0, 31)
+"""Whether a speculative run feeds the prompt before its first round: up to 0.30.7 a short prompt rides along in it."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,6 @@ def load_cycle(folder: Path, **options: Any) -> Pair:
 
 
 def _load(target: Path, draft: Path, truth: CyclePair | None) -> Pair:
-    import mlx_lm
-
     watching = nullcontext() if MLXLMInstrumentor().is_instrumented_by_opentelemetry else capture()
     with watching:
         model, tokenizer = mlx_lm.load(str(target))

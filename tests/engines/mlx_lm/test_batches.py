@@ -85,5 +85,5 @@ def test_batches_conform(telemetry: Telemetry, cycle: Pair) -> None:
     assert_conformant(
         spans=telemetry.spans(),
         metrics=telemetry.metrics_data(),
-        known=[("missing_attribute", "span.specdecode.generation/specdecode.prefill.duration")],
+        known=[("missing_attribute", f"span.specdecode.generation/{Attr.SPECDECODE_PREFILL_DURATION}")],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import threading
@@ -257,24 +258,26 @@ def test_collection_in_the_middle_of_an_sdk_call(
     cycle: Pair, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream found by the collector while the SDK holds its own lock ends without a deadlock."""
-    meter = telemetry.meter_provider.get_meter("service")
-    histogram = meter.create_histogram("own")
+    histogram = telemetry.meter_provider.get_meter("service").create_histogram("own")
     original = sdk_aggregation.bisect_left
-    collected = []
+    cell: dict[str, Any] = {"stream": stream(cycle)}
+    next(cell["stream"])
+    cell["self"] = cell
+    telemetry.spans()
+    locked = []
 
     def collecting(*args: Any) -> int:
-        if not collected and threading.current_thread().name == "recording":
-            collected.append(True)
-            cell: dict[str, Any] = {"stream": stream(cycle)}
-            next(cell["stream"])
-            cell["self"] = cell
-            del cell
+        if threading.current_thread() is threading.main_thread() and not locked:
+            locked.append(True)
             gc.collect()
         return original(*args)
 
     monkeypatch.setattr(sdk_aggregation, "bisect_left", collecting)
-    recording = threading.Thread(target=lambda: histogram.record(1.0), name="recording", daemon=True)
-    recording.start()
-    recording.join(20)
-    assert not recording.is_alive(), "deadlock"
+    del cell
+    faulthandler.dump_traceback_later(60, exit=True)  # a deadlock here would hang the test run
+    try:
+        histogram.record(1.0)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert locked
     assert attributes(telemetry.span())[Attr.GEN_AI_RESPONSE_FINISH_REASONS] == ("closed",)

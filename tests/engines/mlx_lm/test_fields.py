@@ -11,7 +11,7 @@ import pytest
 from otel_specdecode.telemetry.names import CORE_ATTRIBUTES, MODE_ONLY_ATTRIBUTES, Attr, Enum, Metrics
 from otel_specdecode.testing.capture import Point, Telemetry, capture
 from otel_specdecode.testing.checker import assert_conformant
-from tests.engines.mlx_lm.conftest import Pair, step_functions
+from tests.engines.mlx_lm.conftest import SPLITS_PREFILL, Pair, step_functions
 
 pytestmark = pytest.mark.mlx
 
@@ -37,7 +37,7 @@ def test_span_keys_differ_by_two(telemetry: Telemetry, cycle: Pair) -> None:
     run(cycle, draft_model=cycle.draft, num_draft_tokens=3)
     autoregressive, speculative = keys_of(telemetry)
     assert speculative - autoregressive == set(MODE_ONLY_ATTRIBUTES)
-    assert autoregressive - speculative == set()
+    assert autoregressive - speculative == (set() if SPLITS_PREFILL else {Attr.SPECDECODE_PREFILL_DURATION})
     assert set(CORE_ATTRIBUTES) <= autoregressive
 
 
@@ -49,7 +49,9 @@ def test_metric_names_and_label_keys_are_equal(cycle: Pair) -> None:
     with capture() as speculative:
         run(cycle, draft_model=cycle.draft)
         other = shapes(speculative)
-    assert one == other
+    missing = {name for name, _ in one - other}
+    assert other <= one
+    assert missing == (set() if SPLITS_PREFILL else {Metrics.SPECDECODE_PREFILL_DURATION.name})
 
 
 def by_label(points: list[Point], label: str) -> dict[Any, float]:
@@ -88,7 +90,7 @@ def test_k_of_zero_is_a_fallback(telemetry: Telemetry, cycle: Pair) -> None:
     assert found[Attr.SPECDECODE_FALLBACK_REASON] == "zero_draft_length"
     assert found[Attr.SPECDECODE_DRAFT_MAX_TOKENS] == 0
     assert found[Attr.SPECDECODE_DRAFT_PASSES] == 0
-    assert found[Attr.SPECDECODE_DRAFT_PREFILL_PASSES] == 1
+    assert found[Attr.SPECDECODE_DRAFT_PREFILL_PASSES] == SPLITS_PREFILL
     assert telemetry.total("specdecode.fallbacks", fallback_reason="zero_draft_length") == 1
     assert found[Attr.SPECDECODE_DECODE_PASSES] == found[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] - 1
 
@@ -108,8 +110,8 @@ def every_kind(pair: Pair) -> Iterator[None]:
     closed = mlx_lm.stream_generate(pair.target, pair.tokenizer, [301], draft_model=pair.draft)
     next(closed)
     yield closed.close()
-    with pytest.raises(ValueError, match="non-zero"):
-        list(mlx_lm.stream_generate(pair.target, pair.tokenizer, [301], max_tokens=0))
+    with pytest.raises(TypeError):
+        run(pair, colour="red")
 
 
 @pytest.mark.parametrize("convention", ["released", "latest", "both"])

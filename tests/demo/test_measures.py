@@ -1,0 +1,106 @@
+"""The arithmetic behind the verdicts, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy", reason="needs the [demo] extra")
+pytest.importorskip("opentelemetry.sdk", reason="needs the [demo] extra")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.common", reason="needs the [demo] extra")
+
+from otel_specdecode.demo import measures
+from otel_specdecode.demo.capture import Buckets, Taken
+from otel_specdecode.demo.lineups import Lineup, Mode, Prompt
+from otel_specdecode.demo.runs import Run
+from otel_specdecode.telemetry.names import Attr
+
+# The worked example: accepted per round, all finished, k = 4.
+ACCEPTED = [2, 3, 1, 4, 2, 0, 3, 3]
+
+
+def worked_run(mode: str = "draft", pair: int = 0, per_second: float = 100.0, tokens: tuple[int, ...] = (1,)) -> Run:
+    by_position = {place: sum(accepted > place for accepted in ACCEPTED) for place in range(4)}
+    attributes: dict[str, Any] = {
+        Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS: 18,
+        Attr.SPECDECODE_DRAFT_REJECTED_TOKENS: 14,
+        Attr.SPECDECODE_VERIFY_PASSES: 8,
+        Attr.SPECDECODE_ACCEPTANCE_LENGTH: 3.25,
+        Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
+        Attr.SPECDECODE_ROLLBACKS: 7,
+        Attr.SPECDECODE_DECODE_DURATION: 0.5,
+    }
+    rounds = Buckets((0.01, 0.02, 0.04), (0, 4, 4, 0), 0.16)
+    return Run(mode, pair, pair, tokens, Taken(attributes, 0, 1, rounds, by_position))
+
+
+def plain_run(pair: int = 0, per_second: float = 50.0, tokens: tuple[int, ...] = (1,)) -> Run:
+    attributes: dict[str, Any] = {
+        Attr.SPECDECODE_ACCEPTANCE_LENGTH: 1.0,
+        Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
+    }
+    return Run("ar", pair, pair, tokens, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {}))
+
+
+def lineup(prompts: int) -> Lineup:
+    return Lineup(
+        about="",
+        target=None,
+        tokenizer=None,
+        baseline=Mode("ar", ""),
+        drafts=(Mode("draft", ""),),
+        prompts=tuple(Prompt(f"prompt {number}", []) for number in range(prompts)),
+        tokens=8,
+    )
+
+
+def test_the_worked_example_keeps_its_numbers() -> None:
+    runs = [worked_run(), worked_run()]
+    assert measures.acceptance_length(runs) == 3.25
+    assert measures.accept_rate(runs) == 18 / 32
+    assert measures.rollbacks_per_minute(runs) == 14 * 60 / 1.0
+    assert measures.mean_round(runs) == 0.16 / 8
+    assert measures.accepted_per_round(runs, 4) == [1 / 8, 1 / 8, 2 / 8, 3 / 8, 1 / 8]
+
+
+def test_a_mode_without_a_draft_has_no_accept_rate_and_an_acceptance_length_of_one() -> None:
+    assert measures.accept_rate([plain_run()]) is None
+    assert measures.acceptance_length([plain_run()]) == 1.0
+    assert measures.accepted_per_round([plain_run()], 2) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "prompts", "word"),
+    [
+        (100.0, 8, "pays"),
+        (25.0, 8, "hurts"),
+        (50.0, 8, "no clear difference"),
+        (100.0, 3, "pays"),
+        (100.0, 2, "too few prompts to tell"),
+    ],
+)
+def test_the_word_follows_the_interval(spec: float, prompts: int, word: str) -> None:
+    runs = [run for pair in range(prompts) for run in (plain_run(pair), worked_run(pair=pair, per_second=spec))]
+    (verdict,) = measures.verdicts(lineup(prompts), runs, seed=1)
+    assert verdict.word == word
+    assert verdict.speed_up is not None
+    assert verdict.speed_up.ratio == pytest.approx(spec / 50.0)
+    assert verdict.break_even == pytest.approx(2.0)
+
+
+def test_an_interval_that_straddles_one_is_no_verdict() -> None:
+    speed_up = measures.speed_up([(1.0, 0.5), (1.0, 2.0)] * 4, seed=1)
+    assert speed_up.low < 1 < speed_up.high
+    assert speed_up.word == "no clear difference"
+
+
+def test_prompts_whose_texts_part_are_named() -> None:
+    runs = [plain_run(0), worked_run(pair=0), plain_run(1), worked_run(pair=1, tokens=(2,))]
+    (verdict,) = measures.verdicts(lineup(2), runs, seed=1)
+    assert verdict.parted == (1,)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.25, 0.015), (0.5, 0.02), (0.75, 0.03), (1.0, 0.04)])
+def test_a_quantile_is_linear_within_its_bucket(share: float, expected: float) -> None:
+    assert measures.quantile(Buckets((0.01, 0.02, 0.04), (0, 4, 4, 0), 0.16), share) == pytest.approx(expected)

