@@ -15,6 +15,9 @@ from otel_specdecode.generation.timeline import FLUSH_NS, Timeline
 Clock = Callable[[], int]
 """A monotonic clock in ns."""
 
+ReadsRequest = Callable[["Generation"], "Request | None"]
+"""Reads the request of a generation that begins; it may hold the call's arguments, so it is dropped after use."""
+
 
 class Generation:
     """One generation in flight.
@@ -44,14 +47,12 @@ class Generation:
         "timeline",
     )
 
-    def __init__(
-        self, ticket: Ticket, request: Callable[[], Request | None], clock: Clock = time.perf_counter_ns
-    ) -> None:
+    def __init__(self, ticket: Ticket, request: ReadsRequest, clock: Clock = time.perf_counter_ns) -> None:
         """Prepare a generation; nothing is recorded before begin().
 
         Args:
             ticket: Leave to record it.
-            request: Reads the request from the call's arguments, at the first resume; None: do not record.
+            request: Reads the request from the call's arguments, once, at the first resume; None: do not record.
             clock: Monotonic clock in ns.
         """
         self.ticket = ticket
@@ -62,7 +63,7 @@ class Generation:
         self.input_tokens: int | None = None
         self.cached_tokens = 0
         self.hazards: list[str] = []
-        self._request = request
+        self._request: ReadsRequest | None = request
         self._recording: Recording | None = None
         self._ended = False
 
@@ -74,8 +75,9 @@ class Generation:
     def begin(self) -> int:
         """Begin to record at the first resume; return its clock reading (ns)."""
         began = self.clock()
+        reads_request, self._request = self._request, None
         try:
-            request = self._request()
+            request = None if reads_request is None else reads_request(self)
             if request is not None:
                 self._recording = self.ticket.begin(request, began)
         except Exception as error:

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 def watch(
     stream: Generator[Item, object, None],
     generation: Generation,
-    outcome: Callable[[Item | None, bool], Outcome],
+    outcome: Callable[[Generation, Item | None, bool], Outcome],
 ) -> Generator[Item, object, None]:
     """Yield what the engine yields, and keep when each token was asked for and when it came.
 
@@ -41,7 +41,8 @@ def watch(
     Args:
         stream: The engine's generator, one item a token, not started yet.
         generation: Where times go; it begins at the first resume and ends exactly once.
-        outcome: Reads the last item (None if there was none) and whether the stream was exhausted.
+        outcome: Reads the end: the generation, the last item (None if there was none), and whether the stream was
+            exhausted.
     """
     timeline, clock = generation.timeline, generation.clock
     resume, arrive = timeline.resumes.append, timeline.yields.append
@@ -86,7 +87,8 @@ def watch(
         try:
             stream.close()
         finally:
-            _tell_end(generation, lambda: outcome(item, exhausted), failure, dropped, at)
+            _tell_end(generation, lambda: outcome(generation, item, exhausted), failure, dropped, at)
+            failure = None  # its traceback holds this frame: a cycle that would hold the engine's caches
 
 
 def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:

@@ -122,11 +122,11 @@ def fake_stream(
     ticket = observer.admit()
     if ticket is None:
         return _play(script, clock, None)
-    generation = Generation(ticket, lambda: request or fake_request(script), clock)
+    generation = Generation(ticket, lambda _: request or fake_request(script), clock)
     return watch(_play(script, clock, generation), generation, _outcome)
 
 
-def _outcome(token: FakeToken | None, exhausted: bool) -> Outcome:
+def _outcome(_: Generation, token: FakeToken | None, exhausted: bool) -> Outcome:
     reason = token.finish_reason if token is not None else None
     return Outcome(
         reason or ("length" if exhausted else "closed"), exhausted or reason is not None, bool(token and token.own)

@@ -17,7 +17,9 @@ from benchmarks.in_the_loop import in_the_loop
 from benchmarks.measuring import interleaved
 from benchmarks.memory import memory
 from benchmarks.outside_the_loop import outside_the_loop
+from benchmarks.page import filled
 from benchmarks.real_engine import real_engine
+from benchmarks.report import machine
 from benchmarks.results import Section
 from benchmarks.streams import AUTOREGRESSIVE, SPECULATIVE, Engine, autoregressive, paced, speculative, watched
 from benchmarks.synthetic_mlx import SyntheticMLX
@@ -64,6 +66,34 @@ def test_a_smoke_run_writes_its_results(tmp_path: Path) -> None:
     verdicts = {each["verdict"] for row in found["sections"][0]["rows"] for each in row["comparisons"]}
     assert verdicts <= {"met", "missed", "unresolved", None}
     assert (tmp_path / "pyperf.json").exists()
+
+
+def test_a_page_takes_the_tables_of_a_run() -> None:
+    rows = [
+        {
+            "case": "stream",
+            "variant": "ours",
+            "value": {"value": 1.5, "low": 1.25, "high": 1.75},
+            "unit": "us",
+            "comparisons": [
+                {
+                    "what": "x floor",
+                    "unit": "",
+                    "estimate": {"value": 1.5, "low": 1.4, "high": 1.6},
+                    "target": {"bound": 2.0, "side": "at most"},
+                    "verdict": "met",
+                }
+            ],
+        }
+    ]
+    found = {"began": machine(), "ended": machine(), "sections": [{"title": "Loop", "rows": rows}]}
+    page = "before\n<!-- results: Loop -->\nstale\n<!-- end -->\nafter\n"
+    assert filled(page, found).splitlines()[2:-1] == [
+        "| case | variant | median [95 %] | compared | target: verdict |",
+        "|---|---|---|---|---|",
+        "| stream | ours | 1.50 [1.25, 1.75] us | 1.50 [1.40, 1.60] x floor | at most 2: **met** |",
+        "<!-- end -->",
+    ]
 
 
 def test_variants_take_turns_and_the_first_round_does_not_count() -> None:

@@ -43,7 +43,7 @@ def bare(failing_at: int | None = None, catching: bool = False) -> Generator[int
             number += sent
 
 
-def outcome(item: int | None, exhausted: bool) -> Outcome:
+def outcome(_: Generation, item: int | None, exhausted: bool) -> Outcome:
     """The last token is final."""
     complete = exhausted or (item or 0) >= FINAL
     return Outcome("stop" if complete else "closed", complete, True)
@@ -53,7 +53,7 @@ def watched(
     make: Callable[[], Generator[int, Any, None]], observer: FoldingObserver, clock: FakeClock | None = None
 ) -> Generator[int, Any, None]:
     """The same generator, watched."""
-    generation = Generation(observer.admit(), lambda: REQUEST, clock or FakeClock())
+    generation = Generation(observer.admit(), lambda _: REQUEST, clock or FakeClock())
     generation.ledger.plain_passes = FINAL
     return watch(make(), generation, outcome)
 
@@ -216,8 +216,8 @@ def test_nothing_is_held_after_the_end() -> None:
         alive.append(weakref.ref(token))
         yield token
 
-    generation = Generation(observer.admit(), lambda: REQUEST, FakeClock())
-    stream = watch(engine(), generation, lambda item, exhausted: Outcome("stop", True, True))
+    generation = Generation(observer.admit(), lambda _: REQUEST, FakeClock())
+    stream = watch(engine(), generation, lambda _, item, exhausted: Outcome("stop", True, True))
     del generation
     for _ in stream:
         pass
@@ -250,10 +250,10 @@ def test_telemetry_that_raises_never_reaches_the_caller(caplog: pytest.LogCaptur
 def test_an_outcome_that_raises_never_reaches_the_caller() -> None:
     """Reading the last item may fail; the stream ends as the engine ended it."""
 
-    def broken(item: int | None, exhausted: bool) -> Outcome:
+    def broken(_: Generation, item: int | None, exhausted: bool) -> Outcome:
         raise TypeError
 
-    generation = Generation(FoldingObserver().admit(), lambda: REQUEST, FakeClock())
+    generation = Generation(FoldingObserver().admit(), lambda _: REQUEST, FakeClock())
     assert list(watch(bare(), generation, broken)) == [1, 2, 3, 4, 5]
 
 
@@ -286,7 +286,7 @@ def test_memory_stays_bounded() -> None:
     sizes = {}
     for tokens in (256, 4_000, 8_000, 40_000):
         observer = Forgetful()
-        generation = Generation(observer.admit(), lambda: REQUEST)
+        generation = Generation(observer.admit(), lambda _: REQUEST)
         stream = watch(engine(tokens + 1), generation, outcome)
         gc.collect()
         tracemalloc.start()

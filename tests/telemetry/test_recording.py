@@ -222,11 +222,11 @@ def test_content_leaves_only_by_opt_in(
     ticket = telemetry.listener().admit()
     assert ticket is not None
     assert ticket.captures_content == (on_span or as_event)
-    generation = Generation(ticket, lambda: Request("text_completion", "mlx", "target"), FakeClock())
+    generation = Generation(ticket, lambda _: Request("text_completion", "mlx", "target"), FakeClock())
     if generation.content is not None:
         generation.content.prompt = "What is a crab?"
         generation.content.completion += ["The ", "crab"]
-    list(watch((number for number in [1]), generation, lambda item, exhausted: Outcome("stop", True, True)))
+    list(watch((number for number in [1]), generation, lambda _, item, exhausted: Outcome("stop", True, True)))
     span, logs = telemetry.span(), telemetry.logs()
     assert ("crab" in span.to_json()) == on_span
     assert len(logs) == as_event

@@ -15,7 +15,7 @@ from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Observer
 from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.request import Request
-from otel_specdecode.generation.running import Generation
+from otel_specdecode.generation.running import Generation, ReadsRequest
 from otel_specdecode.generation.stream import error_type
 from otel_specdecode.generation.timeline import FLUSH_NS
 
@@ -46,7 +46,7 @@ class BatchCall:
             limit = self._limits[place] if isinstance(self._limits, list) else self._limits
             sampling = replace(self._request.sampling, max_tokens=limit if isinstance(limit, int) else None)
             request = replace(self._request, batch_size=None, passes_shared=True, sampling=sampling)
-            generation = Generation(recording.child(), lambda request=request: request)  # type: ignore[misc]
+            generation = Generation(recording.child(), _always(request))
             generation.cached_tokens = cached_tokens(self._caches[place]) if self._caches else 0
             generation.input_tokens = generation.cached_tokens + len(self._prompts[place])
             generation.timeline.resumes.append(generation.begin())
@@ -88,6 +88,10 @@ class BatchCall:
         self._whole.end(Ending("complete" if failure is None else "error", at, None, cause))
 
 
+def _always(request: Request) -> ReadsRequest:
+    return lambda _: request
+
+
 class _ThisThread(threading.local):
     call: BatchCall | None = None
 
@@ -123,7 +127,7 @@ class BatchHooks:
             request = replace(
                 self._reader.request(self._arguments, args, kwargs, stream=False), batch_size=len(prompts)
             )
-            whole = Generation(ticket, lambda: request)
+            whole = Generation(ticket, _always(request))
             caches, limits = (self._arguments.get(name, args, kwargs) for name in ("prompt_caches", "max_tokens"))
             call = BatchCall(whole, request, prompts, caches, limits)
             model = CountingStandIn(self._arguments.get("model", args, kwargs), call)

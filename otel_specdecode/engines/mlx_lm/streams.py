@@ -28,12 +28,11 @@ MakesStream = Callable[..., Stream]
 class StreamCall:
     """A call in flight. Its passes are known once the step function is called, with the models replaced."""
 
-    __slots__ = ("caller_cache", "generation", "model", "passes", "speculative")
+    __slots__ = ("caller_cache", "model", "passes", "speculative")
 
     def __init__(self, model: object) -> None:
         """Wait for the step function to be called with a model."""
         self.model = model
-        self.generation: Generation | None = None
         self.passes: PassWatch | None = None
         self.speculative = False
         self.caller_cache: list[Any] | None = None
@@ -42,7 +41,7 @@ class StreamCall:
 class _ThisThread(threading.local):
     """What a call leaves for the inner one that it is about to make on the same thread."""
 
-    pending: StreamCall | None = None
+    pending: tuple[StreamCall, Generation] | None = None
     whole_text: bool = False
 
 
@@ -94,13 +93,13 @@ class StreamHooks:
             return stream
         call = StreamCall(self._outer_arguments.get("model", args, kwargs))
 
-        def request() -> Request | None:
+        def request(generation: Generation) -> Request | None:
             if not self.active:
                 return None
-            self._here.pending = call
+            self._here.pending = (call, generation)
             return self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
 
-        call.generation = generation = Generation(ticket, request)
+        generation = Generation(ticket, request)
         if generation.content is not None:
             generation.content.prompt = _prompt_text(self._outer_arguments, args, kwargs)
             stream = _collect(stream, generation.content.completion)
@@ -117,9 +116,9 @@ class StreamHooks:
     def _step(self, arguments: Arguments, wrapped: MakesStream, args: Args, kwargs: Kwargs) -> Stream:
         model = arguments.get("model", args, kwargs)
         pending = self._here.pending
-        if pending is not None and pending.model is model and pending.generation is not None:
+        if pending is not None and pending[0].model is model:
             self._here.pending = None
-            args, kwargs = self._attach(pending, pending.generation, arguments, args, kwargs)
+            args, kwargs = self._attach(*pending, arguments, args, kwargs)
             return wrapped(*args, **kwargs)
         ticket = self._observer.admit() if self.active else None
         if ticket is None:
@@ -127,10 +126,10 @@ class StreamHooks:
         call = StreamCall(model)
         original_args, original_kwargs = args, kwargs
 
-        def request() -> Request | None:
+        def request(_: Generation) -> Request | None:
             return self._reader.request(arguments, original_args, original_kwargs, stream=True) if self.active else None
 
-        call.generation = generation = Generation(ticket, request)
+        generation = Generation(ticket, request)
         args, kwargs = self._attach(call, generation, arguments, args, kwargs)
         limit = arguments.get("max_tokens", args, kwargs)
         outcome = functools.partial(self._step_outcome, call, limit, self._called_by_engine())
@@ -159,28 +158,34 @@ class StreamHooks:
             report_fault("the passes of a generation cannot be counted", error)
             return args, kwargs
 
-    def _outer_outcome(self, call: StreamCall, response: Any, exhausted: bool) -> Outcome:
-        if self._here.pending is call:
+    def _outer_outcome(self, call: StreamCall, generation: Generation, response: Any, exhausted: bool) -> Outcome:
+        if self._here.pending is not None and self._here.pending[0] is call:
             self._here.pending = None
         finished = response is not None and not response.from_draft
-        self._look_back(call, None if response is None else response.token, finished)
+        self._look_back(call, generation, None if response is None else response.token, finished)
         reason = None if response is None else response.finish_reason
         return Outcome(reason or "closed", exhausted or reason is not None, finished)
 
     def _step_outcome(
-        self, call: StreamCall, limit: object, called_by_engine: bool, item: Any, exhausted: bool
+        self,
+        call: StreamCall,
+        limit: object,
+        called_by_engine: bool,
+        generation: Generation,
+        item: Any,
+        exhausted: bool,
     ) -> Outcome:
         finished = item is not None and not (call.speculative and item[2])
-        self._look_back(call, None if item is None else item[0], finished)
-        if exhausted or (call.generation is not None and call.generation.timeline.emitted() == limit):
+        self._look_back(call, generation, None if item is None else item[0], finished)
+        if exhausted or generation.timeline.emitted() == limit:
             return Outcome("length", True, finished)
         return Outcome(None if called_by_engine else "closed", False, finished)
 
-    def _look_back(self, call: StreamCall, last_token: object, finished: bool) -> None:
+    def _look_back(self, call: StreamCall, generation: Generation, last_token: object, finished: bool) -> None:
         """Note what only the end of a speculative run shows."""
-        if not call.speculative or call.passes is None or call.generation is None:
+        if not call.speculative or call.passes is None:
             return
-        hazards.check_caches(call.generation, call.passes)
+        hazards.check_caches(generation, call.passes)
         if finished and call.caller_cache is not None and isinstance(last_token, int):
             self._short_caches.remember(call.caller_cache, last_token)
 

@@ -6,12 +6,14 @@ import faulthandler
 import gc
 import logging
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import mlx_lm
 import opentelemetry.sdk.metrics._internal.aggregation as sdk_aggregation
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -220,6 +222,25 @@ def test_a_stream_never_iterated_leaves_nothing(cycle: Pair, telemetry: Telemetr
     del running
     assert telemetry.spans() == ()
     assert telemetry.points("specdecode.request.started") == []
+
+
+@pytest.mark.parametrize("consumed", [0, 3, 6])
+@pytest.mark.parametrize("k", [None, K])
+def test_nothing_is_held_after_the_end(consumed: int, k: int | None, cycle: Pair, telemetry: Telemetry) -> None:
+    """KV caches are freed with the last reference, not at some later collection: they can be gigabytes."""
+    cache = make_prompt_cache(cycle.target) + make_prompt_cache(cycle.draft)
+    alive = [weakref.ref(layer) for layer in cache]
+    gc.collect()
+    gc.disable()
+    try:
+        running = stream(cycle, limit=6, k=k, prompt_cache=cache if k else cache[: len(cycle.target.layers)])
+        for _ in range(consumed):
+            next(running)
+        del running, cache
+        telemetry.spans()
+        assert not any(layer() is not None for layer in alive)
+    finally:
+        gc.enable()
 
 
 def test_the_parent_is_the_one_of_the_call(cycle: Pair, telemetry: Telemetry) -> None:
