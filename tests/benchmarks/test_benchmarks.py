@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
+from benchmarks import measuring
 from benchmarks.all_threads import all_threads
 from benchmarks.in_the_loop import in_the_loop
-from benchmarks.measuring import interleaved
 from benchmarks.memory import memory
 from benchmarks.outside_the_loop import outside_the_loop
 from benchmarks.page import filled
@@ -102,7 +103,7 @@ def test_variants_take_turns_and_the_first_round_does_not_count() -> None:
     def measure(name: str) -> Callable[[], float]:
         return lambda: float(len(ran)) if ran.append(name) is None else 0.0  # type: ignore[func-returns-value]
 
-    samples = interleaved({name: measure(name) for name in "abc"}, 20)
+    samples = measuring.interleaved({name: measure(name) for name in "abc"}, 20)
     rounds = [tuple(ran[place : place + 3]) for place in range(0, len(ran), 3)]
     assert all(sorted(each) == ["a", "b", "c"] for each in rounds)
     assert len(set(rounds)) > 1
@@ -135,6 +136,14 @@ def test_the_synthetic_engine_is_recorded_through_the_real_hooks(speculates: boo
     assert attributes["gen_ai.usage.input_tokens"] == 16
     assert (attributes["specdecode.accept_rate"] > 0.5) if speculates else attributes["specdecode.decode.passes"] == 60
     telemetry.shutdown()
+
+
+def test_a_run_that_records_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of the library is told once, by a warning; no figure is given then."""
+    monkeypatch.setattr(measuring._faults, "told", [])
+    logging.getLogger("otel_specdecode").warning("a generation could not be recorded")
+    with pytest.raises(RuntimeError, match="could not be recorded"):
+        measuring.drain()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
