@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
@@ -45,10 +46,28 @@ def drain() -> None:
     """Wait until everything is recorded.
 
     Raises:
-        TimeoutError: If that takes more than a minute.
+        RuntimeError: If that takes more than a minute, or if something could not be recorded: what is not recorded
+            is cheap, so that its cost would say nothing.
     """
     if not recorder.drain(DRAIN_SECONDS):
-        raise TimeoutError(f"recording did not end within {DRAIN_SECONDS:.0f} s")
+        raise RuntimeError(f"recording did not end within {DRAIN_SECONDS:.0f} s")
+    if _faults.told:
+        raise RuntimeError(f"not recorded: {_faults.told[0]}")
+
+
+class _Faults(logging.Handler):
+    """Keeps what the library warns of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+
+
+_faults = _Faults()
+logging.getLogger("otel_specdecode").addHandler(_faults)
 
 
 def loop_seconds(stream: Generator[Any, Any, None] | Any, tokens: int) -> float:

@@ -97,10 +97,10 @@ def watched(
     ticket = observer.admit()
     if ticket is None:
         return engine(None)
-    generation = Generation(ticket, lambda: request, clock)
+    generation = Generation(ticket, lambda _: request, clock)
     generation.input_tokens = 16
     return watch(engine(generation), generation, _outcome)
 
 
-def _outcome(token: Token | None, exhausted: bool) -> Outcome:
+def _outcome(_: Generation, token: Token | None, exhausted: bool) -> Outcome:
     return Outcome("length" if exhausted else "closed", exhausted, token is not None and token.own)

@@ -93,4 +93,5 @@ def _tell_ending(console: Console, out: Path, export: Export, taken: bool) -> No
     ):
         terminal.say(console, f"{out / name}  {what}")
     terminal.say(console, "Next: in your own program, before the engine is called:")
-    terminal.say(console, "  import otel_specdecode; otel_specdecode.configure(); otel_specdecode.instrument()")
+    for line in ("import otel_specdecode", "otel_specdecode.configure()", "otel_specdecode.instrument()"):
+        terminal.say(console, f"  {line}")

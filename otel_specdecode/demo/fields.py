@@ -41,7 +41,7 @@ def rows() -> list[Field]:
     """
     return [
         *(_word(key) for key in (Attr.SPECDECODE_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_MODEL)),
-        *(_mean(key, "tokens", 0) for key in (Attr.SPECDECODE_DRAFT_MAX_TOKENS,)),
+        _mean(Attr.SPECDECODE_DRAFT_MAX_TOKENS, "tokens", 0),
         *(_mean(key, "tokens") for key in (Attr.GEN_AI_USAGE_INPUT_TOKENS, Attr.GEN_AI_USAGE_OUTPUT_TOKENS)),
         *(
             _mean(key, "passes")

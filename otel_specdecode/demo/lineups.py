@@ -132,7 +132,7 @@ def _baseline(padded: bool) -> Mode:
 def _tiny(size: Size, scratch: Path) -> Lineup:
     from otel_specdecode.tiny_pair.dial import padded, with_noise
 
-    noisy = with_noise(model_path("target"), scratch / f"target-with-noise-{_NOISE}", _NOISE, seed=size.seed)
+    noisy = with_noise(model_path("target"), scratch / "noisy-copy", _NOISE, seed=size.seed)
     target, tokenizer = _load(model_path("target"))
     kd = _load(model_path("draft-kd"))[0]
     prompts = tuple(Prompt(text, chat_tokens(tokenizer, text)) for text in PROMPTS[: size.prompts or len(PROMPTS)])

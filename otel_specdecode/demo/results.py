@@ -92,7 +92,7 @@ def factor(number: float | None) -> str:
 def interval(verdict: Verdict) -> str:
     """Return the interval of a verdict's speed-up in words."""
     speed_up = verdict.speed_up
-    return "absent" if speed_up is None else f"{speed_up.low:.2f} to {speed_up.high:.2f}"
+    return "absent" if speed_up is None else f"{speed_up.low:.2f}-{speed_up.high:.2f}"
 
 
 def plain(number: float | None) -> str:

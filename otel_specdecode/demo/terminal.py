@@ -80,11 +80,11 @@ def show(console: Console, result: Result) -> None:
 
 
 def _verdict_table(result: Result) -> Table:
-    table = _table()
+    table = _table(padding=0)
     for heading in ("draft", "verdict"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("speed-up", "interval", "accept rate", "acceptance length", "break-even ratio"):
-        table.add_column(heading, justify="right")
+    for heading in ("speed-up\n(interval)", "accept\nrate", "acceptance\nlength", "break-even\nratio"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for verdict in result.verdicts:
         table.add_row(*_verdict_cells(verdict))
     return table
@@ -96,8 +96,7 @@ def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
     return (
         verdict.mode.name,
         word,
-        results.factor(None if verdict.speed_up is None else verdict.speed_up.ratio),
-        results.interval(verdict),
+        f"{results.factor(None if verdict.speed_up is None else verdict.speed_up.ratio)} ({results.interval(verdict)})",
         results.plain(verdict.accept_rate),
         results.plain(verdict.acceptance_length),
         results.plain(verdict.break_even),
@@ -116,7 +115,7 @@ def _field_tables(console: Console, result: Result) -> list[Table]:
 
 
 def _field_table(fields: Sequence[Field], result: Result, names: Sequence[str]) -> Table:
-    table = _table()
+    table = _table(padding=1)
     for heading in ("field", "unit"):
         table.add_column(heading, no_wrap=True)
     for name in names:
@@ -127,8 +126,8 @@ def _field_table(fields: Sequence[Field], result: Result, names: Sequence[str]) 
     return table
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+def _table(padding: int) -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding, 0, 0), header_style="bold")
 
 
 def _width(console: Console, table: Table) -> int:
@@ -138,5 +137,5 @@ def _width(console: Console, table: Table) -> int:
 def _print_whole(console: Console, tables: Sequence[Table]) -> None:
     """Print tables at their own width: a terminal that is narrower wraps lines, but no word is cut."""
     for table in tables:
-        width = max(console.width, _width(console, table))
-        console.print(table, width=width, crop=False, soft_wrap=True)
+        wide = Console(highlight=False, width=max(console.width, _width(console, table)))
+        wide.print(table)
