@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
+from otel_specdecode import telemetry
 from otel_specdecode.demo import measures
 from otel_specdecode.demo.runs import Run
-from otel_specdecode.telemetry import names
 from otel_specdecode.telemetry.names import Attr, Metrics
 
 ABSENT = "absent"
@@ -84,13 +84,8 @@ def rows() -> list[Field]:
 @cache
 def meanings() -> dict[str, str]:
     """Return the registry's text of every span attribute, by its name."""
-    source = ast.parse(inspect.getsource(names))
-    (attributes,) = (node for node in source.body if isinstance(node, ast.ClassDef) and node.name == Attr.__name__)
-    found = {}
-    for assignment, text in zip(attributes.body, attributes.body[1:], strict=False):
-        if isinstance(assignment, ast.AnnAssign) and isinstance(text, ast.Expr):
-            found[ast.literal_eval(assignment.value or assignment)] = " ".join(ast.literal_eval(text.value).split())
-    return found
+    registry = json.loads(resources.files(telemetry).joinpath("registry.json").read_text(encoding="utf-8"))
+    return {key: attribute["brief"] for key, attribute in registry["attributes"].items()}
 
 
 def _word(key: str) -> Field:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from otel_specdecode.telemetry.listener import recorder
+from otel_specdecode.telemetry.listener import last_bound, recorder
 from otel_specdecode.telemetry.setup import flush_providers
 
 
 def flush(timeout: float) -> bool:
-    """Record everything so far and have the global providers export it.
+    """Record everything so far, and have the providers export it: those recorded into last, else the global ones.
 
     Args:
         timeout: The longest wait, in seconds.
@@ -19,4 +19,4 @@ def flush(timeout: float) -> bool:
     """
     deadline = time.monotonic() + timeout
     recorded = recorder.drain(timeout)
-    return flush_providers(max(deadline - time.monotonic(), 0.0)) and recorded
+    return flush_providers(max(deadline - time.monotonic(), 0.0), last_bound()) and recorded

@@ -28,6 +28,8 @@ EXIT_SECONDS = 5.0
 
 Providers = tuple[TracerProvider, MeterProvider, LoggerProvider]
 
+_last_bound: Providers | None = None
+
 recorder = Recorder()
 """The one recording thread of this process."""
 
@@ -73,6 +75,7 @@ class Listener:
 
     def _bind(self, providers: Providers) -> None:
         """Bind every instrument to new providers, and drain before they shut down at exit."""
+        global _last_bound
         with self._binding:
             tracer_provider, meter_provider, logger_provider = providers
             self._sinks = Sinks(
@@ -83,9 +86,14 @@ class Listener:
                 convention=chosen_convention(),
                 capture=chosen_capture(),
             )
-            self._bound = providers
+            self._bound = _last_bound = providers
             atexit.unregister(_drain_at_exit)
             atexit.register(_drain_at_exit)
+
+
+def last_bound() -> Providers | None:
+    """Return the providers that recordings went to last, given or global ones; None before the first."""
+    return _last_bound
 
 
 def _drain_at_exit() -> None:

@@ -13,7 +13,8 @@ SCOPE = "otel_specdecode"
 
 
 def _attribute(attribute: Attribute) -> dict[str, Any]:
-    return {"type": attribute.type} | ({"values": list(attribute.values)} if attribute.values else {})
+    values = {"values": list(attribute.values)} if attribute.values else {}
+    return {"type": attribute.type, **values, "brief": attribute.brief}
 
 
 def _uses(uses: Iterable[Use]) -> dict[str, Any]:
