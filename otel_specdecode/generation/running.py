@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.observer import Content, Recording, Ticket
 from otel_specdecode.generation.record import Ending, Facts
@@ -27,7 +27,7 @@ class Generation:
         clock: Monotonic clock in ns.
         timeline: Token times.
         ledger: Passes.
-        content: Prompt and completion text, None unless the user opted in.
+        content: Prompt and completion text, where the user opted in and the engine's hooks see both.
         input_tokens: Tokens of the prompt, cached ones included, once the engine has read it.
         cached_tokens: Prompt tokens whose KV entries are reused.
         hazards: Ids of hazards met so far.
@@ -59,7 +59,7 @@ class Generation:
         self.clock = clock
         self.timeline = Timeline()
         self.ledger = Ledger()
-        self.content = Content() if ticket.captures_content else None
+        self.content: Content | None = None
         self.input_tokens: int | None = None
         self.cached_tokens = 0
         self.hazards: list[str] = []
@@ -109,7 +109,7 @@ class Generation:
             if self._recording is not None:
                 self._recording.finish(stretch, self._facts(), ending, self.content)
         except Exception as error:
-            report_fault("the end of a generation could not be recorded", error)
+            report_fault_later("the end of a generation could not be recorded", error)
 
     def _facts(self) -> Facts:
         return Facts(self.input_tokens, self.cached_tokens, tuple(self.hazards))

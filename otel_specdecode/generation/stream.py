@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
-from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.faults import report_fault_later
 from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.timeline import CHUNK_TOKENS, FLUSH_NS
@@ -104,9 +104,11 @@ def _tell_end(
 ) -> None:
     """Tell how a stream ended; `dropped`: the failure is the consumer's own, thrown in."""
     try:
-        generation.end(_ending(outcome(), failure, dropped, at, generation.timeline.last_yield))
+        found = outcome()
     except Exception as error:
-        report_fault("the end of a generation could not be read", error)
+        report_fault_later("the end of a generation could not be read", error)
+        found = Outcome(None, False, False)
+    generation.end(_ending(found, failure, dropped, at, generation.timeline.last_yield))
 
 
 def _ending(outcome: Outcome, failure: BaseException | None, dropped: bool, at: int, last_yield: int | None) -> Ending:

@@ -18,17 +18,18 @@ class PassWatch:
         caches: The KV caches the engine passed, under `target` and `draft`.
     """
 
-    __slots__ = ("_draft_left", "_drafted", "_generation", "_ledger", "_speculative", "_target_left", "caches")
+    __slots__ = ("_clock", "_draft_left", "_drafted", "_ledger", "_speculative", "_target_left", "_timeline", "caches")
 
     def __init__(self, generation: Generation, prompt_length: int, speculative: bool) -> None:
         """Watch the passes of one generation.
 
         Args:
-            generation: Whose ledger takes the passes.
+            generation: Whose ledger takes the passes. It is not held: the call's arguments may hold this watch.
             prompt_length: Tokens of the prompt that are fed, cached ones excluded.
             speculative: Whether target passes verify proposals.
         """
-        self._generation = generation
+        self._clock = generation.clock
+        self._timeline = generation.timeline
         self._ledger = generation.ledger
         self._target_left = prompt_length
         self._draft_left = prompt_length
@@ -48,10 +49,10 @@ class PassWatch:
             if not self._speculative:
                 ledger.prefill_passes += 1
                 if ledger.prefill_end is None:
-                    ledger.prefill_end = self._generation.clock()
+                    ledger.prefill_end = self._clock()
                 return
         if self._speculative:
-            ledger.open_pass(self._generation.timeline.emitted(), self._drafted)
+            ledger.open_pass(self._timeline.emitted(), self._drafted)
             self._drafted = 0
         else:
             ledger.plain_passes += 1
@@ -67,7 +68,7 @@ class PassWatch:
                 ledger.draft_prefill_passes += 1
                 return
             if width == 1:
-                ledger.prefill_end = self._generation.clock()
+                ledger.prefill_end = self._clock()
         if not self._drafted:
             ledger.draft_calls += 1
         self._drafted += 1
