@@ -9,6 +9,7 @@ Importing this package imports no engine and no SDK.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from otel_specdecode.version import __version__
@@ -38,6 +39,8 @@ def instrument(
     """
     from otel_specdecode.instrumentors import MLXLMInstrumentor
 
+    if find_spec("mlx_lm") is None:
+        return
     instrumentor = MLXLMInstrumentor()
     if instrumentor.is_instrumented_by_opentelemetry:
         if tracer_provider is None and meter_provider is None and logger_provider is None:

@@ -10,6 +10,8 @@ from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type:
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.telemetry.listener import Listener
 
+_mlx_lm = MLXLMHooks()
+
 
 class MLXLMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Instruments mlx-lm's generate calls, whether it is imported already or later.
@@ -18,18 +20,13 @@ class MLXLMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     ones count, also if they are set later.
     """
 
-    _hooks: MLXLMHooks | None = None
-
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return the versions of mlx-lm that are supported."""
         return ("mlx-lm >= 0.28.4",)
 
     def _instrument(self, **kwargs: Any) -> None:
         listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
-        self._hooks = MLXLMHooks(listener)
-        self._hooks.install()
+        _mlx_lm.install(listener)
 
     def _uninstrument(self, **_: Any) -> None:
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
+        _mlx_lm.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os.path
 import traceback
 from queue import Empty, SimpleQueue
 
@@ -22,7 +23,13 @@ def report_fault(what: str, error: BaseException) -> None:
         return
     _told.add(cause)
     _logger.warning("%s (%s); generation is not affected", what, type(error).__qualname__)
-    _logger.debug("%s, raised at:\n%s", what, "".join(traceback.format_tb(error.__traceback__)))
+    _logger.debug("%s, raised in %s", what, _places(error))
+
+
+def _places(error: BaseException) -> str:
+    """Return the functions an exception came through, without source lines and folders."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return " > ".join(f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})" for frame in frames)
 
 
 def report_fault_later(what: str, error: BaseException) -> None:

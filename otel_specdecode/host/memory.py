@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import cache
 
 import psutil
 
 
 def resident_bytes() -> int:
     """Return the resident set size in bytes."""
-    return int(psutil.Process().memory_info().rss)
+    return int(_process(os.getpid()).memory_info().rss)
+
+
+@cache
+def _process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)
 
 
 def peak_resident_bytes() -> int | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
-_HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+$")
+_HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+(/|$)")
+_HOME = re.compile(r"([A-Za-z]:)?/(home|Users)/[^/]+|/root")
 _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -28,24 +30,45 @@ def public_name(location: str) -> str | None:
         return location
     name = posix.rpartition("/")[2]
     if name in (".", ".."):
-        folder = Path(location).resolve()
-        return None if folder == Path.home() else folder.name or None
-    return None if name.startswith("~") else name or None
+        posix = Path(location).resolve().as_posix()
+        name = posix.rpartition("/")[2]
+    is_home = name.startswith("~") or posix == Path.home().as_posix() or _HOME.fullmatch(posix)
+    return None if is_home else name or None
 
 
-class NameBook:
-    """Names of loaded model objects, for as long as those live. Objects need weak references, not hashes."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was known of a model when it was loaded.
+
+    Attributes:
+        name: The name a caller knows it by.
+        vocabulary: Tokens its tokenizer knows.
+    """
+
+    name: str | None = None
+    vocabulary: int | None = None
+
+
+class ModelBook:
+    """What is known of loaded model objects, as long as those live. Objects need weak references, not hashes."""
 
     def __init__(self) -> None:
-        """Start with no name."""
-        self._names: dict[int, tuple[weakref.ref[object], str]] = {}
+        """Start with no model."""
+        self._known: dict[int, tuple[weakref.ref[object], Loaded]] = {}
 
-    def remember(self, model: object, name: str) -> None:
-        """Remember the name of a model object; a newer name replaces an older one."""
+    def remember(self, model: object, loaded: Loaded) -> None:
+        """Remember a model object; newer facts replace older ones."""
         key = id(model)
-        self._names[key] = (weakref.ref(model, lambda _: self._names.pop(key, None)), name)
+        self._known[key] = (weakref.ref(model, lambda _: self._known.pop(key, None)), loaded)
 
     def name_of(self, model: object) -> str | None:
         """Return the remembered name of a model object, None if there is none."""
-        known = self._names.get(id(model))
-        return known[1] if known is not None and known[0]() is model else None
+        return self._of(model).name
+
+    def vocabulary_of(self, model: object) -> int | None:
+        """Return the remembered vocabulary of a model object, None if there is none."""
+        return self._of(model).vocabulary
+
+    def _of(self, model: object) -> Loaded:
+        known = self._known.get(id(model))
+        return known[1] if known is not None and known[0]() is model else Loaded()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
 from typing import Any
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry._logs import LoggerProvider
 from opentelemetry.context import Context, get_current, get_value
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
-from opentelemetry.metrics import MeterProvider
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
 from otel_specdecode.generation.faults import report_fault
@@ -26,9 +25,11 @@ from otel_specdecode.version import __version__
 EXIT_SECONDS = 5.0
 """The longest that the end of the process waits for what is still to be recorded."""
 
-Providers = tuple[TracerProvider, MeterProvider, LoggerProvider]
+Providers = tuple[TracerProvider, MeterProvider]
 
-_last_bound: Providers | None = None
+_last_bound: tuple[object, ...] | None = None
+
+_NO_METERS = NoOpMeterProvider()
 
 recorder = Recorder()
 """The one recording thread of this process."""
@@ -47,7 +48,6 @@ class Listener:
         self._given = (tracer_provider, meter_provider, logger_provider)
         self._bound: Providers | None = None
         self._sinks: Sinks | None = None
-        self._binding = threading.Lock()
 
     def admit(self) -> OTelTicket | None:
         """Return a ticket for a call made now; None if nobody listens or instrumentation is suppressed."""
@@ -66,32 +66,31 @@ class Listener:
             return None
 
     def _providers(self) -> Providers:
-        tracer_provider, meter_provider, logger_provider = self._given
-        return (
-            tracer_provider or trace.get_tracer_provider(),
-            meter_provider or metrics.get_meter_provider(),
-            logger_provider or _logs.get_logger_provider(),
-        )
+        tracer_provider, meter_provider, _ = self._given
+        return tracer_provider or trace.get_tracer_provider(), meter_provider or metrics.get_meter_provider()
 
     def _bind(self, providers: Providers) -> None:
         """Bind every instrument to new providers, and drain before they shut down at exit."""
         global _last_bound
-        with self._binding:
-            tracer_provider, meter_provider, logger_provider = providers
-            self._sinks = Sinks(
-                tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
-                logger=logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL),
-                instruments=instruments_of(meter_provider),
-                recorder=recorder,
-                convention=chosen_convention(),
-                capture=chosen_capture(),
-            )
-            self._bound = _last_bound = providers
-            atexit.unregister(_drain_at_exit)
-            atexit.register(_drain_at_exit)
+        tracer_provider, meter_provider = providers
+        # A logger of the API's own provider follows one that is set later. Instruments of its meter provider would
+        # too, and share their series with those made for the one set later.
+        logger_provider = self._given[2] or _logs.get_logger_provider()
+        self._sinks = Sinks(
+            tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
+            logger=logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL),
+            instruments=instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS),
+            recorder=recorder,
+            convention=chosen_convention(),
+            capture=chosen_capture(),
+        )
+        self._bound = providers
+        _last_bound = (*providers, logger_provider)
+        atexit.unregister(_drain_at_exit)
+        atexit.register(_drain_at_exit)
 
 
-def last_bound() -> Providers | None:
+def last_bound() -> tuple[object, ...] | None:
     """Return the providers that recordings went to last, given or global ones; None before the first."""
     return _last_bound
 

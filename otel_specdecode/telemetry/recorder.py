@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from otel_specdecode.generation.faults import report_fault, warn_once
+from otel_specdecode.generation.faults import report_fault, tell_faults, warn_once
 
 THREAD_NAME = "otel-specdecode-recorder"
 
@@ -18,8 +18,8 @@ BURST = 20
 
 PAUSE_SECONDS = 0.0005
 
-MAX_WAITING = 100_000
-"""Parts of recordings that may wait. More than that means that an exporter blocks; the newest are dropped."""
+MAX_WAITING = 10_000
+"""Work that may wait before parts of running streams are refused: more means that an exporter blocks the thread."""
 
 Work = Callable[[], None]
 
@@ -50,15 +50,27 @@ class Recorder:
         if self._thread is None:
             with self._starting:
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def put(self, work: Work) -> None:
         """Add work to the end of the queue."""
-        if self._queue.qsize() >= MAX_WAITING:
-            warn_once("recording cannot keep up, an exporter or processor blocks it; recordings are dropped")
-            return
         self._queue.put(work)
+
+    def put_unless_full(self, work: Work) -> bool:
+        """Add work, unless more waits than the recording thread can be expected to catch up with.
+
+        Returns:
+            Whether it was added.
+        """
+        if self._queue.qsize() < MAX_WAITING:
+            self._queue.put(work)
+            return True
+        warn_once(
+            "recording cannot keep up, an exporter or processor blocks it; numbers of running streams are dropped"
+        )
+        return False
 
     def pace(self) -> None:
         """Count one record; pause now and then, so that the thread that makes tokens gets the GIL."""
@@ -83,12 +95,16 @@ class Recorder:
             self._run_waiting()
             return True
         done = threading.Event()
-        self._hurried += 1
+        self._hurry(1)
         try:
             self._queue.put(done.set)
             return done.wait(timeout)
         finally:
-            self._hurried -= 1
+            self._hurry(-1)
+
+    def _hurry(self, change: int) -> None:
+        with self._starting:
+            self._hurried += change
 
     def _run(self) -> None:
         queue = self._queue
@@ -116,6 +132,8 @@ def _run_one(work: Work) -> None:
         work()
     except BaseException as error:
         report_fault("a recording failed", error)
+    finally:
+        tell_faults()
 
 
 def _after_fork(reference: weakref.ref[Recorder]) -> None:

@@ -24,7 +24,7 @@ from otel_specdecode.telemetry.events import emit_content, emit_hazard
 from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.metrics import Convention, GenerationMetrics
 from otel_specdecode.telemetry.recorder import Recorder
-from otel_specdecode.telemetry.spans import end_span, fail_span, span_name, start_attributes
+from otel_specdecode.telemetry.spans import end_span, span_name, start_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class OTelTicket:
 
     __slots__ = ("_parent", "_sinks", "_under_client_span")
 
-    def __init__(self, sinks: Sinks, parent: Context, under_client_span: bool) -> None:
+    def __init__(self, sinks: Sinks, parent: Context | OTelRecording, under_client_span: bool) -> None:
         """Remember where the call was made.
 
         Args:
             sinks: Where the recording goes.
-            parent: Context of the call.
+            parent: Context of the call, or the recording of the batch that it is part of.
             under_client_span: An outer GenAI client span already counts the request.
         """
         self._sinks = sinks
@@ -62,60 +62,57 @@ class OTelTicket:
         return self._sinks.capture != "NO_CONTENT"
 
     def begin(self, request: Request, began: int) -> OTelRecording:
-        """Start the span, on the generating thread."""
-        wall = time.time_ns()
-        span = self._sinks.tracer.start_span(
-            span_name(request), self._parent, SpanKind.INTERNAL, start_attributes(request), start_time=wall
-        )
-        context = set_span_in_context(span, self._parent)
-        return OTelRecording(self._sinks, request, span, context, began, wall, self._under_client_span)
+        """Begin to record; the recording thread starts the span, with the time of now."""
+        recording = OTelRecording(self._sinks, request, self._parent, began, self._under_client_span)
+        self._sinks.recorder.ensure_thread()
+        self._sinks.recorder.put(recording.start)
+        return recording
+
+
+@dataclass(slots=True)
+class _Started:
+    """What the recording thread holds of a generation whose span is started."""
+
+    span: Span
+    context: Context
+    tally: Tally
+    metrics: GenerationMetrics
+    memory: PeakWatch
+    folded_until: int
+    contradicted: bool = False
 
 
 class OTelRecording:
-    """Folds what the hooks hand over, on the recording thread, and writes it."""
+    """Takes what the hooks hand over, on any thread; folds and writes it on the recording thread, in that order."""
+
+    __slots__ = ("_began", "_epoch", "_parent", "_request", "_sinks", "_started", "_under_client_span", "_wall")
 
     def __init__(
-        self,
-        sinks: Sinks,
-        request: Request,
-        span: Span,
-        context: Context,
-        began: int,
-        wall: int,
-        under_client_span: bool,
+        self, sinks: Sinks, request: Request, parent: Context | OTelRecording, began: int, under_client_span: bool
     ) -> None:
-        """Begin to record.
+        """Note when a generation began.
 
         Args:
             sinks: Where it goes.
             request: What was asked for.
-            span: The started span.
-            context: Holds that span.
-            began: Clock reading (ns) of the first resume.
-            wall: Wall clock (ns) at that reading.
+            parent: Context of the call, or the recording of the batch that it is part of.
+            began: Clock reading (ns) of the first resume, which is now.
             under_client_span: An outer GenAI client span already counts the request.
         """
         self._sinks = sinks
         self._request = request
-        self._span = span
-        self._context = context
+        self._parent = parent
         self._began = began
-        self._wall = wall
+        self._wall = time.time_ns()
         self._epoch = sinks.recorder.epoch
         self._under_client_span = under_client_span
-        self._tally = Tally(pass_entries=request.mode == "speculative")
-        self._folded_until = began
-        self._metrics = GenerationMetrics(
-            sinks.instruments, request, context, sinks.recorder.pace, sinks.convention, under_client_span
-        )
-        self._memory: PeakWatch | None = None
-        self._contradicted = False
-        sinks.recorder.ensure_thread()
-        sinks.recorder.put(self._start)
+        self._started: _Started | None = None
 
     def progress(self, stretch: Stretch, facts: Facts) -> None:
-        """Queue a run of tokens."""
-        self._sinks.recorder.put(partial(self._take, stretch, facts))
+        """Queue a run of tokens; in the child of a fork, drop it."""
+        recorder = self._sinks.recorder
+        if self._epoch == recorder.epoch and not recorder.put_unless_full(partial(self._take, stretch, facts)):
+            recorder.put(self._miss)
 
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Queue the last run of tokens and the end; in the child of a fork, drop them."""
@@ -124,77 +121,99 @@ class OTelRecording:
 
     def child(self) -> OTelTicket:
         """Return a ticket for one prompt of this batch."""
-        return OTelTicket(self._sinks, self._context, self._under_client_span)
+        return OTelTicket(self._sinks, self, self._under_client_span)
 
-    def _start(self) -> None:
-        self._metrics.started()
-        self._memory = PeakWatch()
+    @property
+    def context(self) -> Context:
+        """The context that holds the span; on the recording thread, after start()."""
+        if self._started is not None:
+            return self._started.context
+        return self._parent.context if isinstance(self._parent, OTelRecording) else self._parent
+
+    def start(self) -> None:
+        """Start the span and count the request, on the recording thread."""
+        sinks, request, parent = self._sinks, self._request, self.context
+        span = sinks.tracer.start_span(
+            span_name(request), parent, SpanKind.INTERNAL, start_attributes(request), start_time=self._wall
+        )
+        context = set_span_in_context(span, parent)
+        metrics = GenerationMetrics(
+            sinks.instruments, request, context, sinks.recorder.pace, sinks.convention, self._under_client_span
+        )
+        tally = Tally(pass_entries=request.mode == "speculative")
+        self._started = _Started(span, context, tally, metrics, PeakWatch(), self._began)
+        metrics.started()
 
     def _take(self, stretch: Stretch, facts: Facts) -> None:
-        if self._memory is not None:
-            self._memory.read()
-        seconds = self._seconds_until(stretch.yields[-1]) if stretch.yields else 0.0
-        self._write(partial(self._tally.add, stretch), facts, seconds)
+        if self._started is not None:
+            self._started.memory.read()
+            self._fold(self._started, stretch, facts)
+
+    def _miss(self) -> None:
+        """A part of this generation was dropped: what is left would be a wrong number."""
+        if self._started is not None:
+            self._started.contradicted = True
 
     def _end(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
+        started = self._started
+        if started is None:
+            return
+        record, hazards = None, facts.hazards
         try:
-            self._take(stretch, facts)
-            held_until = None if ending.kind == "complete" else ending.at
-            close = partial(self._tally.end_segment, finished=ending.last_pass_finished, held_until=held_until)
-            self._write(close, facts, 0.0)
-            record = self._record(facts, ending)
-            if record is None:
-                fail_span(self._span, ending.error_type)
-                self._span.end(self._wall_clock(ending.at))
-                return
-            hazards = (*facts.hazards, *hazards_of(self._request, record.counts))
-            self._metrics.finish(record, hazards)
-            self._tell(record, hazards, content)
-            end_span(self._span, record, hazards, self._peaks(), self._wall_clock(ending.at))
+            self._fold(started, stretch, facts)
+            record = self._close(started, facts, ending)
+            if record is not None:
+                hazards = (*facts.hazards, *hazards_of(self._request, record.counts))
+                started.metrics.finish(record, hazards)
+                self._tell(started, record, hazards, content)
+        except Exception as error:
+            report_fault("the end of a generation could not be recorded in full", error)
         finally:
-            self._metrics.ended()
+            end_time = self._wall + max(ending.at - self._began, 0)
+            end_span(started.span, record, ending, hazards, started.memory.peaks(), end_time)
+            started.metrics.ended()
 
-    def _record(self, facts: Facts, ending: Ending) -> Record | None:
-        if self._contradicted:
+    def _fold(self, started: _Started, stretch: Stretch, facts: Facts) -> None:
+        seconds = 0.0
+        if stretch.yields:
+            seconds = max(stretch.yields[-1] - started.folded_until, 0) / NANOSECONDS
+            started.folded_until = stretch.yields[-1]
+        self._write(started, partial(started.tally.add, stretch), facts, seconds)
+
+    def _close(self, started: _Started, facts: Facts, ending: Ending) -> Record | None:
+        held_until = None if ending.kind == "complete" else ending.at
+        close = partial(started.tally.end_segment, finished=ending.last_pass_finished, held_until=held_until)
+        self._write(started, close, facts, 0.0)
+        if started.contradicted:
             return None
         try:
-            return build_record(self._request, self._tally, facts, ending, self._began)
+            return build_record(self._request, started.tally, facts, ending, self._began)
         except ContradictionError as error:
-            self._drop(error)
+            self._drop(started, error)
             return None
 
-    def _write(self, fold: partial[Delta], facts: Facts, seconds: float) -> None:
+    def _write(self, started: _Started, fold: partial[Delta], facts: Facts, seconds: float) -> None:
         """Fold and write what it added; from the first contradiction on no number of this generation is written."""
-        if self._contradicted:
+        if started.contradicted:
             return
         try:
             delta = fold()
         except ContradictionError as error:
-            self._drop(error)
+            self._drop(started, error)
             return
-        self._metrics.progress(delta, facts, seconds)
+        started.metrics.progress(delta, facts, seconds)
 
-    def _drop(self, error: ContradictionError) -> None:
-        self._contradicted = True
+    def _drop(self, started: _Started, error: ContradictionError) -> None:
+        started.contradicted = True
         report_fault(f"the counts of a generation contradict each other and are dropped: {error}", error)
 
-    def _tell(self, record: Record, hazards: tuple[str, ...], content: Content | None) -> None:
+    def _tell(self, started: _Started, record: Record, hazards: tuple[str, ...], content: Content | None) -> None:
         for hazard in hazards:
-            emit_hazard(self._sinks.logger, self._context, record.request, hazard)
-        if content is None:
+            emit_hazard(self._sinks.logger, started.context, record.request, hazard)
+        if content is None or content.prompt is None:
             return
         found = messages(content, record.ending.finish_reason)
-        if self._sinks.capture != "EVENT_ONLY" and self._span.is_recording():
-            self._span.set_attributes(as_attributes(found))
+        if self._sinks.capture != "EVENT_ONLY" and started.span.is_recording():
+            started.span.set_attributes(as_attributes(found))
         if self._sinks.capture != "SPAN_ONLY":
-            emit_content(self._sinks.logger, self._context, record.request, found)
-
-    def _peaks(self) -> tuple[int, int]:
-        return (self._memory or PeakWatch()).peaks()
-
-    def _seconds_until(self, reading: int) -> float:
-        passed, self._folded_until = reading - self._folded_until, reading
-        return max(passed, 0) / NANOSECONDS
-
-    def _wall_clock(self, reading: int) -> int:
-        return self._wall + max(reading - self._began, 0)
+            emit_content(self._sinks.logger, started.context, record.request, found)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from opentelemetry.trace import Span, Status, StatusCode
 
-from otel_specdecode.generation.record import Record
+from otel_specdecode.generation.record import Ending, Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.telemetry.names import Attr
 
@@ -41,31 +41,36 @@ def start_attributes(request: Request) -> dict[str, Value]:
     return _known(attributes)
 
 
-def end_span(span: Span, record: Record, hazards: Sequence[str], peaks: tuple[int, int], end_time: int) -> None:
-    """Give a span what the record tells, and end it.
+def end_span(
+    span: Span,
+    record: Record | None,
+    ending: Ending,
+    hazards: Sequence[str],
+    peaks: tuple[int, int],
+    end_time: int,
+) -> None:
+    """Give a span what the record tells, and end it, whatever happens on the way.
 
     Args:
         span: The span; an unsampled one gets no attributes.
-        record: The finished generation.
+        record: The finished generation, None if its counts contradict each other.
+        ending: How the stream ended.
         hazards: Ids of the hazards met.
         peaks: Peak resident memory during the request and since the process began, in bytes.
         end_time: Wall clock of the end, in ns.
     """
-    if span.is_recording():
-        span.set_attributes(_known(_common(record, hazards, peaks)))
-        if record.request.batch_size is None:
-            span.set_attributes(_known(_request(record)))
-            span.set_attributes(_known(_counts(record)))
-            span.set_attributes(_known(_times(record)))
-    fail_span(span, record.ending.error_type)
-    span.end(end_time)
-
-
-def fail_span(span: Span, error_type: str | None) -> None:
-    """Mark a span as failed, without the exception's text, which may quote a prompt."""
-    if error_type is not None and span.is_recording():
-        span.set_attribute(Attr.ERROR_TYPE, error_type)
-        span.set_status(Status(StatusCode.ERROR))
+    try:
+        if span.is_recording():
+            if ending.error_type is not None:
+                # Without the exception's text, which may quote a prompt.
+                span.set_attribute(Attr.ERROR_TYPE, ending.error_type)
+                span.set_status(Status(StatusCode.ERROR))
+            if record is not None:
+                span.set_attributes(_known(_common(record, hazards, peaks)))
+                if record.request.batch_size is None:
+                    span.set_attributes(_known({**_request(record), **_counts(record), **_times(record)}))
+    finally:
+        span.end(end_time)
 
 
 def _known(attributes: Attributes) -> dict[str, Value]:

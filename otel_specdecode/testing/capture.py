@@ -114,13 +114,20 @@ class Telemetry:
         ]
 
     def total(self, metric: str, **labels: object) -> float:
-        """Return the sum of a metric's points over all label sets that hold these values (dots as underscores)."""
+        """Return the sum of a metric's points over all label sets that hold these values (dots as underscores).
+
+        Raises:
+            LookupError: If there is no such point: a series that is absent is not a 0.
+        """
         wanted = {key.replace("_", "."): value for key, value in labels.items()}
-        return sum(
+        values = [
             point.value
             for point in self.points(metric)
             if all(_held(point.labels, key) == value for key, value in wanted.items())
-        )
+        ]
+        if not values:
+            raise LookupError(f"no point of {metric} with {labels}")
+        return sum(values)
 
     def clear(self) -> None:
         """Forget the spans and log records so far; metrics are cumulative."""

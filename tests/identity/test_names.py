@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_specdecode.identity.names import NameBook, public_name
+from otel_specdecode.identity.names import Loaded, ModelBook, public_name
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,11 @@ from otel_specdecode.identity.names import NameBook, public_name
         ("/", None),
         ("~", None),
         ("~ada", None),
+        ("/home/ada", None),
+        ("/Users/ada/", None),
+        ("C:\\Users\\ada", None),
+        ("/root", None),
+        ("/Users/ada/hub/models--acme--Tiny-1M/snapshots/0123abc/4bit", "acme/Tiny-1M"),
     ],
 )
 def test_the_name_is_what_the_caller_knows(location: str, name: str | None) -> None:
@@ -42,6 +47,15 @@ def test_a_relative_folder_gives_its_own_name(tmp_path: Path, monkeypatch: pytes
     assert public_name(".") == "models"
     monkeypatch.chdir(tmp_path)
     assert public_name("models/target") == "target"
+
+
+def test_the_home_folder_has_no_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its name is the user's, wherever it lies, and however it is written."""
+    home = tmp_path / "ada"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+    assert [public_name(location) for location in (str(home), f"{home}/", ".", "~")] == [None] * 4
 
 
 @given(st.text(max_size=60))
@@ -60,12 +74,12 @@ class Model(dict[str, int]):
 
 def test_a_name_lasts_as_long_as_its_model() -> None:
     """Remembered by identity, replaced by a newer name, forgotten with the object."""
-    book, model = NameBook(), Model()
+    book, model = ModelBook(), Model()
     assert book.name_of(model) is None
-    book.remember(model, "one")
-    book.remember(model, "two")
-    assert book.name_of(model) == "two"
+    book.remember(model, Loaded("one", 512))
+    book.remember(model, Loaded("two", 1_024))
+    assert (book.name_of(model), book.vocabulary_of(model)) == ("two", 1_024)
     assert book.name_of(Model()) is None
     del model
     gc.collect()
-    assert book._names == {}
+    assert book._known == {}

@@ -68,16 +68,30 @@ def test_failing_work_is_told_once_and_the_rest_runs(caplog: pytest.LogCaptureFi
 
 
 def test_a_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """With nobody recording, what waits is bounded, and one warning says that something is dropped."""
+    """Parts of running streams are refused when too much waits, with one warning; beginnings and ends never are."""
     faults._told.clear()
     monkeypatch.setattr(module, "MAX_WAITING", 10)
     recorder, ran = Recorder(), []
     with caplog.at_level(logging.WARNING):
-        for _ in range(50):
-            recorder.put(lambda: ran.append(1))
+        added = [recorder.put_unless_full(lambda: ran.append(1)) for _ in range(50)]
+    recorder.put(lambda: ran.append(1))
     recorder.drain(1)
-    assert len(ran) == 10
+    assert added == [True] * 10 + [False] * 40
+    assert len(ran) == 11
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_thread_that_cannot_start_now_may_start_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the system's limit of threads one begin fails; the next one tries again."""
+    recorder, ran = Recorder(), []
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("no more threads")))
+        with pytest.raises(RuntimeError):
+            recorder.ensure_thread()
+    recorder.ensure_thread()
+    recorder.put(lambda: ran.append(1))
+    assert recorder.drain(5)
+    assert ran == [1]
 
 
 def test_it_pauses_after_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,13 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, Samp
 from opentelemetry.trace import SpanKind
 
 from otel_specdecode.generation import faults
+from otel_specdecode.generation.observer import Content
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
+from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.names import Attr, Event, Metrics
+from otel_specdecode.telemetry.recorder import Recorder
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.testing.checker import assert_conformant
 from otel_specdecode.testing.fake import (
@@ -125,6 +128,7 @@ def test_samplers_see_the_request(telemetry: Telemetry) -> None:
 
     spied = Telemetry(Spy())
     play(spied, WORKED)
+    assert len(spied.spans()) == 1
     assert {
         Attr.GEN_AI_OPERATION_NAME: "text_completion",
         Attr.GEN_AI_PROVIDER_NAME: "mlx",
@@ -223,7 +227,8 @@ def test_content_leaves_only_by_opt_in(
     assert ticket is not None
     assert ticket.captures_content == (on_span or as_event)
     generation = Generation(ticket, lambda _: Request("text_completion", "mlx", "target"), FakeClock())
-    if generation.content is not None:
+    if ticket.captures_content:
+        generation.content = Content()
         generation.content.prompt = "What is a crab?"
         generation.content.completion += ["The ", "crab"]
     list(watch((number for number in [1]), generation, lambda _, item, exhausted: Outcome("stop", True, True)))
@@ -287,6 +292,59 @@ def test_a_sampler_that_raises_never_reaches_the_caller(caplog: pytest.LogCaptur
     telemetry.shutdown()
 
 
+@pytest.mark.parametrize("name", ["add", "record"])
+def test_instruments_that_raise_do_not_lose_the_span(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails on the recording thread, the span ends, once, and nothing stays active."""
+
+    def raising(*_: object) -> None:
+        raise RuntimeError("instrument")
+
+    telemetry = Telemetry()
+    play(telemetry, WORKED)
+    telemetry.spans()
+    monkeypatch.setattr(Instruments, name, raising)
+    play(telemetry, WORKED)
+    spans = telemetry.spans()
+    assert len(spans) == 2
+    assert all(span.end_time for span in spans)
+    assert telemetry.total("specdecode.request.active") == 0
+    telemetry.shutdown()
+
+
+def test_a_stretch_that_was_dropped_publishes_no_wrong_number(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the recording thread behind, a running stream's part is refused: the span ends without numbers."""
+    monkeypatch.setattr(Recorder, "put_unless_full", lambda self, work: False)
+    play(telemetry, Script(tokens=400, target_step=5 * MILLISECOND))
+    found = attributes(telemetry.span())
+    assert Attr.GEN_AI_USAGE_OUTPUT_TOKENS not in found
+    assert telemetry.total("specdecode.request.active") == 0
+
+
+def test_a_meter_provider_that_is_set_later() -> None:
+    """Runs before it are not counted; those after it are, once, active requests included."""
+    printed = run(
+        PROVIDERS
+        + """
+    from otel_specdecode.telemetry.listener import recorder
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    listener = Listener(tracer_provider=TracerProvider())
+    list(fake_stream(listener, Script(tokens=3), FakeClock()))
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    stream = fake_stream(listener, Script(tokens=3), FakeClock())
+    next(stream)
+    recorder.drain(9)
+    (resource,) = reader.get_metrics_data().resource_metrics
+    found = [metric for metric in resource.scope_metrics[0].metrics if metric.unit == "{request}"]
+    values = {metric.name: [point.value for point in metric.data.data_points] for metric in found}
+    print(values["specdecode.request.active"], values["specdecode.request.started"])
+        """
+    )
+    assert printed == "[1] [1]\n"
+
+
 def run(program: str) -> str:
     """Run a program in a process of its own; return what it prints."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
@@ -342,20 +400,21 @@ def test_a_fork_in_the_middle_of_a_stream() -> None:
     from otel_specdecode.testing import Telemetry
     telemetry = Telemetry()
     listener = telemetry.listener()
-    stream = fake_stream(listener, Script(tokens=9), FakeClock())
+    stream = fake_stream(listener, Script(tokens=600), FakeClock())
     next(stream)
     telemetry.spans()
     child = os.fork()
     if child == 0:
-        stream.close()
+        list(stream)
         list(fake_stream(listener, Script(tokens=3), FakeClock()))
         spans = telemetry.spans()
-        print("child", len(spans), telemetry.total("specdecode.request.active"), flush=True)
+        tokens = telemetry.total("specdecode.decode.tokens")
+        print("child", len(spans), telemetry.total("specdecode.request.active"), tokens, flush=True)
         os._exit(0)
     os.waitpid(child, 0)
     stream.close()
     print("parent", len(telemetry.spans()), telemetry.total("specdecode.request.active"))
         """
     )
-    assert "child 1 0" in printed
+    assert "child 1 0 2" in printed
     assert "parent 1 0" in printed

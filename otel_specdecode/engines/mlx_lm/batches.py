@@ -12,7 +12,7 @@ from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import CountingStandIn
 from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, Wrapped, checked
 from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.observer import Observer
+from otel_specdecode.generation.observer import Relay
 from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation, ReadsRequest
@@ -42,13 +42,18 @@ class BatchCall:
         recording = self._whole.recording
         if recording is None:
             return
+        lengths = [
+            len(prompt) + (cached_tokens(self._caches[place]) if self._caches else 0)
+            for place, prompt in enumerate(self._prompts)
+        ]
+        self._whole.input_tokens = max(lengths, default=None)
         for place, uid in enumerate(uids):
             limit = self._limits[place] if isinstance(self._limits, list) else self._limits
             sampling = replace(self._request.sampling, max_tokens=limit if isinstance(limit, int) else None)
             request = replace(self._request, batch_size=None, passes_shared=True, sampling=sampling)
             generation = Generation(recording.child(), _always(request))
-            generation.cached_tokens = cached_tokens(self._caches[place]) if self._caches else 0
-            generation.input_tokens = generation.cached_tokens + len(self._prompts[place])
+            generation.input_tokens = lengths[place]
+            generation.cached_tokens = lengths[place] - len(self._prompts[place])
             generation.timeline.resumes.append(generation.begin())
             self._running[uid] = generation
 
@@ -77,7 +82,7 @@ class BatchCall:
             self._flush_at = whole.hand_over(came)
 
     def end(self, failure: BaseException | None) -> None:
-        """End the batch and what still runs in it."""
+        """End the batch and what still runs in it. Never raises."""
         at = self._whole.clock()
         kind, reason = ("closed", "closed") if failure is None else ("error", "error")
         cause = None if failure is None else error_type(failure)
@@ -97,27 +102,22 @@ class _ThisThread(threading.local):
 
 
 class BatchHooks:
-    """The wrappers of `batch_generate` and of the `BatchGenerator` methods it drives.
+    """The wrappers of `batch_generate` and of the `BatchGenerator` methods it drives."""
 
-    Attributes:
-        active: False once uninstrumented: wrappers that somebody still holds then pass through.
-    """
-
-    def __init__(self, observer: Observer, reader: CallReader, batch_generate: Wrapped) -> None:
+    def __init__(self, relay: Relay, reader: CallReader, batch_generate: Wrapped) -> None:
         """Read the signature once.
 
         Raises:
             TypeError: If a parameter that is read is missing.
         """
-        self.active = True
-        self._observer = observer
+        self._relay = relay
         self._reader = reader
         self._arguments = checked(batch_generate, "model", "tokenizer", "prompts", "prompt_caches", "max_tokens")
         self._here = _ThisThread()
 
     def batch_generate(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
         """Watch one `batch_generate` call."""
-        ticket = self._observer.admit() if self.active else None
+        ticket = self._relay.admit()
         if ticket is None or self._here.call is not None:
             return wrapped(*args, **kwargs)
         failure: BaseException | None = None
@@ -144,6 +144,7 @@ class BatchHooks:
             self._here.call = None
             if call is not None:
                 call.end(failure)
+            failure = None  # its traceback holds this frame, and with it the prompts and the model
 
     def insert(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
         """Note which ids the engine gives the prompts."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments
 from otel_specdecode.generation.request import Method, Mode, Request, Sampling
-from otel_specdecode.identity.names import NameBook, public_name
+from otel_specdecode.identity.names import ModelBook, public_name
 
 PROVIDER = "mlx"
 """GenAI provider name. Conventions list no local engine; this is the value other emitters use."""
@@ -51,13 +51,13 @@ class CallReader:
     """Turns a call's arguments into a request.
 
     Attributes:
-        names: Names of the models loaded under instrumentation.
+        models: Models loaded under instrumentation.
         samplers: Samplers made under instrumentation.
     """
 
     def __init__(self) -> None:
         """Start with no model known."""
-        self.names = NameBook()
+        self.models = ModelBook()
         self.samplers = SamplerBook()
 
     def request(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: bool) -> Request:
@@ -80,7 +80,7 @@ class CallReader:
             mode=mode,
             requested_mode=requested,
             method=method,
-            draft_model=None if draft is None else self.names.name_of(draft),
+            draft_model=None if draft is None else self.models.name_of(draft),
             draft_max_tokens=length,
             fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
             stream=stream,
@@ -94,7 +94,7 @@ class CallReader:
 
     def model_name(self, model: object, tokenizer: object) -> str | None:
         """Return a model's name: remembered at load, else from where its tokenizer came."""
-        known = self.names.name_of(model)
+        known = self.models.name_of(model)
         if known is not None:
             return known
         location = getattr(tokenizer, "name_or_path", None)

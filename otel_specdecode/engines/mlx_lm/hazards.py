@@ -16,16 +16,21 @@ PROCESSORS_WITH_DRAFT = "processors_with_draft"
 CACHE_REUSE_SHORT = "cache_reuse_short"
 
 
-def check_call(generation: Generation, model: Any, draft: Any, logits_processors: object) -> None:
+def check_call(generation: Generation, vocabularies: set[int | None], logits_processors: object) -> None:
     """Note what a speculative call's arguments show.
 
     Under a draft, logits processors see a context that begins at the last prompt token, an autoregressive run's see
     the whole prompt. A draft of another vocabulary proposes ids that mean something else.
+
+    Args:
+        generation: Takes the hazards.
+        vocabularies: Tokens that the tokenizers of target and draft know, None where unknown. (Rows of the embeddings
+            differ between models of one family by padding alone.)
+        logits_processors: Those of the call.
     """
     if logits_processors:
         generation.meet_hazard(PROCESSORS_WITH_DRAFT)
-    sizes = {getattr(getattr(each, "args", None), "vocab_size", None) for each in (model, draft)}
-    if len(sizes - {None}) > 1:
+    if len(vocabularies - {None}) > 1:
         generation.meet_hazard(VOCAB_MISMATCH)
 
 
@@ -56,10 +61,12 @@ class ShortCaches:
 
     def remember(self, prompt_cache: list[Any], last_token: int) -> None:
         """Remember that a cache ended without its last token."""
-        self._ends[prompt_cache[0]] = (prompt_cache[0].offset, last_token)
+        offset = getattr(prompt_cache[0], "offset", None)
+        if isinstance(offset, int):
+            self._ends[prompt_cache[0]] = (offset, last_token)
 
     def check(self, generation: Generation, prompt_cache: list[Any], prompt: Any) -> None:
         """Note a call that goes on from such a cache without feeding the missing token first."""
         end = self._ends.pop(prompt_cache[0], None)
-        if end is not None and end[0] == prompt_cache[0].offset and int(prompt[0]) != end[1]:
+        if end is not None and end[0] == getattr(prompt_cache[0], "offset", None) and int(prompt[0]) != end[1]:
             generation.meet_hazard(CACHE_REUSE_SHORT)

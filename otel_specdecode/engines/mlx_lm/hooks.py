@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import wrapt
 
@@ -15,111 +14,152 @@ from otel_specdecode.engines.mlx_lm.batches import BatchHooks
 from otel_specdecode.engines.mlx_lm.calls import CallReader
 from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, StreamHooks, Wrapped
 from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.observer import Observer
-from otel_specdecode.identity.names import public_name
+from otel_specdecode.generation.observer import Observer, Relay
+from otel_specdecode.identity.names import Loaded, public_name
 
 ENGINE = "mlx_lm"
 
-_reader = CallReader()
-"""Knows the models loaded and samplers made while instrumented, also after instrumenting anew."""
-
 Wrapper = Callable[[Wrapped, Any, Args, Kwargs], Any]
+
+_MODULES = ("mlx_lm.utils", "mlx_lm.sample_utils", "mlx_lm.generate")
+
+
+class _Patch(NamedTuple):
+    """A function and what stands in its place: in every mlx-lm module that holds it, or in one class."""
+
+    original: Any
+    replacement: Any
+    holder: type | None = None
+    name: str = ""
 
 
 class MLXLMHooks:
     """Watches mlx-lm from install() to remove(); may be installed before mlx-lm is imported.
 
-    Writes only into `mlx_lm` and its submodules: every attribute there that is one of the watched functions.
+    Writes only into `mlx_lm` and its submodules: every attribute there that is one of the watched functions. The
+    wrappers are made once, so that those a program has imported go on with whoever observes next.
     """
 
-    def __init__(self, observer: Observer) -> None:
-        """Watch for an observer."""
-        self._observer = observer
-        self._watching: list[StreamHooks | BatchHooks] = []
-        self._written: list[tuple[Any, str, Any, Any]] = []
-        self._installed = False
+    def __init__(self) -> None:
+        """Watch nothing yet."""
+        self._relay = Relay()
+        self._reader = CallReader()
+        self._patches: dict[str, list[_Patch]] = {}
+        self._waiting = False
 
-    def install(self) -> None:
-        """Put the wrappers in place, now where mlx-lm is imported, else when it is."""
-        self._installed = True
-        for module, hook in (
-            ("mlx_lm.utils", self._watch_loading),
-            ("mlx_lm.sample_utils", self._watch_samplers),
-            ("mlx_lm.generate", self._watch_generation),
-        ):
-            wrapt.register_post_import_hook(functools.partial(self._imported, hook), module)
+    def install(self, observer: Observer) -> None:
+        """Put the wrappers in place for an observer, now where mlx-lm is imported, else when it is."""
+        self._relay.observer = observer
+        if self._waiting:
+            for name in _MODULES:
+                if name in sys.modules:
+                    self._imported(sys.modules[name])
+            return
+        self._waiting = True
+        for name in _MODULES:
+            wrapt.register_post_import_hook(self._imported, name)
 
     def remove(self) -> None:
         """Restore every reference that was written; what has begun is still recorded."""
-        self._installed = False
-        for hooks in self._watching:
-            hooks.active = False
-        for holder, name, original, wrapper in reversed(self._written):
-            if vars(holder).get(name) is wrapper:
-                setattr(holder, name, original)
-        for _, _, original, wrapper in self._written:
-            for module, name in _references(wrapper):
-                setattr(module, name, original)
-        self._watching.clear()
-        self._written.clear()
+        self._relay.observer = None
+        for patches in self._patches.values():
+            _restore(patches)
 
-    def _imported(self, hook: Callable[[ModuleType], None], module: ModuleType) -> None:
-        if not self._installed:
+    def _imported(self, module: ModuleType) -> None:
+        if self._relay.observer is None:
             return
+        build = {
+            "mlx_lm.utils": self._loading,
+            "mlx_lm.sample_utils": self._samplers,
+            "mlx_lm.generate": self._generation,
+        }[module.__name__]
         try:
-            hook(module)
+            patches = self._patches.get(module.__name__)
+            if patches is None or not _fits(patches, module):
+                patches = self._patches[module.__name__] = build(module)
+            _apply(patches)
         except Exception as error:
+            _restore(self._patches.pop(module.__name__, []))
             report_fault(f"this version of mlx-lm is not watched: {module.__name__} is not as expected", error)
 
-    def _watch_loading(self, module: ModuleType) -> None:
+    def _loading(self, module: ModuleType) -> list[_Patch]:
         arguments = Arguments(module.load)
 
         def load(wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
-            loaded = wrapped(*args, **kwargs)
-            name = public_name(str(arguments.get(arguments.names[0], args, kwargs)))
-            if name:
-                _reader.names.remember(loaded[0], name)
-            return loaded
+            result = wrapped(*args, **kwargs)
+            try:
+                name = public_name(str(arguments.get(arguments.names[0], args, kwargs)))
+                self._reader.models.remember(result[0], Loaded(name, getattr(result[1], "vocab_size", None)))
+            except Exception as error:
+                report_fault("the name of a model could not be remembered", error)
+            return result
 
-        self._replace(module.load, load)
+        return [_patch(module.load, load)]
 
-    def _watch_samplers(self, module: ModuleType) -> None:
+    def _samplers(self, module: ModuleType) -> list[_Patch]:
         arguments = Arguments(module.make_sampler)
 
         def make_sampler(wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
             sampler = wrapped(*args, **kwargs)
-            _reader.samplers.remember(sampler, arguments, args, kwargs)
+            try:
+                self._reader.samplers.remember(sampler, arguments, args, kwargs)
+            except Exception as error:
+                report_fault("the parameters of a sampler could not be remembered", error)
             return sampler
 
-        self._replace(module.make_sampler, make_sampler)
+        return [_patch(module.make_sampler, make_sampler)]
 
-    def _watch_generation(self, module: ModuleType) -> None:
+    def _generation(self, module: ModuleType) -> list[_Patch]:
         steps = (module.generate_step, module.speculative_generate_step)
-        streams = StreamHooks(self._observer, _reader, module.stream_generate, steps)
-        batch_class = module.BatchGenerator
-        batches = BatchHooks(self._observer, _reader, module.batch_generate)
-        step_name = "next_generated" if hasattr(batch_class, "next_generated") else "next"
-        self._watching += [streams, batches]
-        self._replace(module.generate, streams.generate)
-        self._replace(module.stream_generate, streams.stream_generate)
-        self._replace(steps[0], streams.generate_step)
-        self._replace(steps[1], streams.speculative_generate_step)
-        self._replace(module.batch_generate, batches.batch_generate)
-        self._write(
-            batch_class, "insert", batch_class.insert, wrapt.FunctionWrapper(batch_class.insert, batches.insert)
-        )
-        step = vars(batch_class)[step_name]
-        self._write(batch_class, step_name, step, wrapt.FunctionWrapper(step, batches.step))
+        streams = StreamHooks(self._relay, self._reader, module.stream_generate, steps)
+        batches = BatchHooks(self._relay, self._reader, module.batch_generate)
+        step_name = "next_generated" if hasattr(module.BatchGenerator, "next_generated") else "next"
+        return [
+            _patch(module.generate, streams.generate),
+            _patch(module.stream_generate, streams.stream_generate),
+            _patch(steps[0], streams.generate_step),
+            _patch(steps[1], streams.speculative_generate_step),
+            _patch(module.batch_generate, batches.batch_generate),
+            _method(module.BatchGenerator, "insert", batches.insert),
+            _method(module.BatchGenerator, step_name, batches.step),
+        ]
 
-    def _replace(self, original: Wrapped, wrapper: Wrapper) -> None:
-        """Replace a function in every mlx-lm module that holds it; later imports get the wrapper from those."""
-        replacement = wrapt.FunctionWrapper(original, wrapper)
-        for module, name in _references(original):
-            self._write(module, name, original, replacement)
 
-    def _write(self, holder: Any, name: str, original: Any, replacement: Any) -> None:
-        setattr(holder, name, replacement)
-        self._written.append((holder, name, original, replacement))
+def _patch(original: Wrapped, wrapper: Wrapper) -> _Patch:
+    return _Patch(original, wrapt.FunctionWrapper(original, wrapper))
+
+
+def _method(holder: type, name: str, wrapper: Wrapper) -> _Patch:
+    original = vars(holder)[name]
+    return _Patch(original, wrapt.FunctionWrapper(original, wrapper), holder, name)
+
+
+def _fits(patches: list[_Patch], module: ModuleType) -> bool:
+    """Tell whether patches are of this module's functions, and not of those before it was reloaded."""
+    held = list(vars(module).values())
+    first = patches[0]
+    return any(value is first.original or value is first.replacement for value in held)
+
+
+def _apply(patches: list[_Patch]) -> None:
+    """Put replacements in every place that holds their original; later imports get them from those."""
+    for patch in patches:
+        if patch.holder is not None:
+            setattr(patch.holder, patch.name, patch.replacement)
+            continue
+        for module, name in _references(patch.original):
+            setattr(module, name, patch.replacement)
+
+
+def _restore(patches: list[_Patch]) -> None:
+    """Put originals back where their replacements are, also where those were imported meanwhile."""
+    for patch in patches:
+        if patch.holder is not None:
+            if vars(patch.holder).get(patch.name) is patch.replacement:
+                setattr(patch.holder, patch.name, patch.original)
+            continue
+        for module, name in _references(patch.replacement):
+            setattr(module, name, patch.original)
 
 
 def _references(value: object) -> Iterator[tuple[ModuleType, str]]:

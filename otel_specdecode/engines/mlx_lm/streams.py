@@ -12,8 +12,8 @@ from otel_specdecode.engines.arguments import Arguments
 from otel_specdecode.engines.mlx_lm import hazards
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, TargetStandIn
-from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.observer import Observer
+from otel_specdecode.generation.faults import report_fault, report_fault_later
+from otel_specdecode.generation.observer import Content, Relay
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -46,17 +46,13 @@ class _ThisThread(threading.local):
 
 
 class StreamHooks:
-    """The wrappers of `generate`, `stream_generate`, `generate_step` and `speculative_generate_step`.
+    """The wrappers of `generate`, `stream_generate`, `generate_step` and `speculative_generate_step`."""
 
-    Attributes:
-        active: False once uninstrumented: wrappers that somebody still holds then pass through.
-    """
-
-    def __init__(self, observer: Observer, reader: CallReader, outer: Wrapped, steps: tuple[Wrapped, Wrapped]) -> None:
+    def __init__(self, relay: Relay, reader: CallReader, outer: Wrapped, steps: tuple[Wrapped, Wrapped]) -> None:
         """Read the signatures once.
 
         Args:
-            observer: Who records.
+            relay: Who records; the wrappers pass through while it is nobody.
             reader: Reads requests.
             outer: mlx-lm's own `stream_generate`.
             steps: mlx-lm's own `generate_step` and `speculative_generate_step`.
@@ -64,8 +60,7 @@ class StreamHooks:
         Raises:
             TypeError: If a parameter that is read is missing.
         """
-        self.active = True
-        self._observer = observer
+        self._relay = relay
         self._reader = reader
         self._outer_arguments = checked(outer, "model", "tokenizer", "prompt", "max_tokens", "draft_model")
         self._plain_arguments = checked(steps[0], "prompt", "model", "max_tokens", "prompt_cache")
@@ -88,20 +83,22 @@ class StreamHooks:
         """Watch one `stream_generate` call."""
         whole_text, self._here.whole_text = self._here.whole_text, False
         stream = wrapped(*args, **kwargs)
-        ticket = self._observer.admit() if self.active else None
+        ticket = self._relay.admit()
         if ticket is None:
             return stream
         call = StreamCall(self._outer_arguments.get("model", args, kwargs))
 
         def request(generation: Generation) -> Request | None:
-            if not self.active:
+            if self._relay.observer is None:
                 return None
             self._here.pending = (call, generation)
+            if generation.content is not None:
+                generation.content.prompt = _prompt_text(self._outer_arguments, args, kwargs)
             return self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
 
         generation = Generation(ticket, request)
-        if generation.content is not None:
-            generation.content.prompt = _prompt_text(self._outer_arguments, args, kwargs)
+        if ticket.captures_content:
+            generation.content = Content()
             stream = _collect(stream, generation.content.completion)
         return watch(stream, generation, functools.partial(self._outer_outcome, call))
 
@@ -118,45 +115,62 @@ class StreamHooks:
         pending = self._here.pending
         if pending is not None and pending[0].model is model:
             self._here.pending = None
-            args, kwargs = self._attach(*pending, arguments, args, kwargs)
+            self._read_prompt(*pending, arguments, args, kwargs)
+            args, kwargs = self._stand_in(*pending, arguments, args, kwargs)
             return wrapped(*args, **kwargs)
-        ticket = self._observer.admit() if self.active else None
+        ticket = self._relay.admit()
         if ticket is None:
             return wrapped(*args, **kwargs)
         call = StreamCall(model)
-        original_args, original_kwargs = args, kwargs
+        own_args, own_kwargs = args, kwargs
 
-        def request(_: Generation) -> Request | None:
-            return self._reader.request(arguments, original_args, original_kwargs, stream=True) if self.active else None
+        def request(generation: Generation) -> Request | None:
+            if self._relay.observer is None:
+                return None
+            self._read_prompt(call, generation, arguments, own_args, own_kwargs)
+            return self._reader.request(arguments, own_args, own_kwargs, stream=True)
 
         generation = Generation(ticket, request)
-        args, kwargs = self._attach(call, generation, arguments, args, kwargs)
+        args, kwargs = self._stand_in(call, generation, arguments, args, kwargs)
         limit = arguments.get("max_tokens", args, kwargs)
         outcome = functools.partial(self._step_outcome, call, limit, self._called_by_engine())
         return watch(wrapped(*args, **kwargs), generation, outcome)
 
-    def _attach(
+    def _stand_in(
         self, call: StreamCall, generation: Generation, arguments: Arguments, args: Args, kwargs: Kwargs
     ) -> tuple[Args, Kwargs]:
-        """Return the step function's arguments with stand-ins for the models."""
+        """Return the step function's arguments with stand-ins for the models, as they are if that fails."""
         try:
-            model, draft = arguments.get("model", args, kwargs), arguments.get("draft_model", args, kwargs)
-            prompt, cache = arguments.get("prompt", args, kwargs), arguments.get("prompt_cache", args, kwargs)
-            length = _length(prompt, arguments.get("input_embeddings", args, kwargs))
-            generation.cached_tokens = cached_tokens(cache)
-            generation.input_tokens = generation.cached_tokens + length
+            model, draft = (arguments.get(name, args, kwargs) for name in ("model", "draft_model"))
             call.speculative = draft is not None and self._reader.speculates(arguments, args, kwargs)
-            call.passes = passes = PassWatch(generation, length, call.speculative)
+            passes = PassWatch(generation, _prompt_length(arguments, args, kwargs), call.speculative)
+            new_args, new_kwargs = arguments.replace("model", TargetStandIn(model, passes), args, kwargs)
             if draft is not None:
-                hazards.check_call(generation, model, draft, arguments.get("logits_processors", args, kwargs))
-                args, kwargs = arguments.replace("draft_model", DraftStandIn(draft, passes), args, kwargs)
-            if isinstance(cache, list) and cache:
-                call.caller_cache = cache
-                self._short_caches.check(generation, cache, prompt)
-            return arguments.replace("model", TargetStandIn(model, passes), args, kwargs)
+                stand_in = DraftStandIn(draft, passes)
+                new_args, new_kwargs = arguments.replace("draft_model", stand_in, new_args, new_kwargs)
         except Exception as error:
             report_fault("the passes of a generation cannot be counted", error)
             return args, kwargs
+        call.passes = passes
+        return new_args, new_kwargs
+
+    def _read_prompt(
+        self, call: StreamCall, generation: Generation, arguments: Arguments, args: Args, kwargs: Kwargs
+    ) -> None:
+        """Note at the first resume what prompt, cache and draft are."""
+        try:
+            cache, draft = (arguments.get(name, args, kwargs) for name in ("prompt_cache", "draft_model"))
+            generation.cached_tokens = cached_tokens(cache)
+            generation.input_tokens = generation.cached_tokens + _prompt_length(arguments, args, kwargs)
+            if draft is not None:
+                sizes = {self._reader.models.vocabulary_of(model) for model in (call.model, draft)}
+                processors = arguments.get("logits_processors", args, kwargs)
+                hazards.check_call(generation, sizes, processors)
+            if isinstance(cache, list) and cache:
+                call.caller_cache = cache
+                self._short_caches.check(generation, cache, arguments.get("prompt", args, kwargs))
+        except Exception as error:
+            report_fault("the prompt of a generation could not be read", error)
 
     def _outer_outcome(self, call: StreamCall, generation: Generation, response: Any, exhausted: bool) -> Outcome:
         if self._here.pending is not None and self._here.pending[0] is call:
@@ -185,9 +199,12 @@ class StreamHooks:
         """Note what only the end of a speculative run shows."""
         if not call.speculative or call.passes is None:
             return
-        hazards.check_caches(generation, call.passes)
-        if finished and call.caller_cache is not None and isinstance(last_token, int):
-            self._short_caches.remember(call.caller_cache, last_token)
+        try:
+            hazards.check_caches(generation, call.passes)
+            if finished and call.caller_cache is not None and isinstance(last_token, int):
+                self._short_caches.remember(call.caller_cache, last_token)
+        except Exception as error:
+            report_fault_later("the caches of a generation could not be checked", error)
 
     def _called_by_engine(self) -> bool:
         """Tell whether the engine's own `stream_generate`, held since before instrumentation, is calling."""
@@ -214,9 +231,10 @@ def checked(function: Wrapped, *needed: str) -> Arguments:
     return arguments
 
 
-def _length(prompt: Any, embeddings: Any) -> int:
+def _prompt_length(arguments: Arguments, args: Args, kwargs: Kwargs) -> int:
     """Return the number of prompt tokens that are fed."""
-    return len(prompt) if embeddings is None else len(embeddings)
+    embeddings = arguments.get("input_embeddings", args, kwargs)
+    return len(arguments.get("prompt", args, kwargs) if embeddings is None else embeddings)
 
 
 def _prompt_text(arguments: Arguments, args: Args, kwargs: Kwargs) -> str | None:

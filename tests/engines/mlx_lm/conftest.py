@@ -47,6 +47,12 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="session")
+def eos(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """EOS is the third token after a chat prompt, and the draft agrees up to it and on it."""
+    return load_cycle(tmp_path_factory.mktemp("eos"), eos_after=2, pattern=[True] * 8)
+
+
+@pytest.fixture(scope="session")
 def tiny() -> Pair:
     """The trained pair that is shipped."""
     return _load(model_path("target"), model_path("draft"), None)

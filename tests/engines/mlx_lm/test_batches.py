@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
+import sys
+import weakref
 from typing import Any
 
 import mlx_lm
@@ -77,6 +81,34 @@ def test_a_batch_that_fails(telemetry: Telemetry, cycle: Pair) -> None:
     for span in spans:
         assert span.status.status_code is StatusCode.ERROR
         assert dict(span.attributes or {})[Attr.ERROR_TYPE] == "MemoryError"
+
+
+def test_a_batch_that_fails_holds_nothing(telemetry: Telemetry, cycle: Pair) -> None:
+    """The error's traceback makes no cycle that would hold the caller's objects until a collection."""
+
+    class Sampler:
+        def __call__(self, logprobs: Any) -> Any:
+            raise MemoryError
+
+    sampler = Sampler()
+    alive = weakref.ref(sampler)
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(MemoryError):
+            mlx_lm.batch_generate(cycle.target, cycle.tokenizer, PROMPTS, max_tokens=4, sampler=sampler)
+        del sampler
+        telemetry.spans()
+        assert alive() is None or sys.version_info < (3, 11)
+    finally:
+        gc.enable()
+
+
+def test_passes_and_tokens_have_one_context_tier(telemetry: Telemetry, cycle: Pair) -> None:
+    """The passes of a batch are labelled by its longest prompt."""
+    mlx_lm.batch_generate(cycle.target, cycle.tokenizer, [[301] * 1_100], max_tokens=3)
+    assert telemetry.total("specdecode.decode.passes", context_tier="mid") == 3
+    assert telemetry.total("specdecode.decode.tokens", context_tier="mid") == 2
 
 
 def test_batches_conform(telemetry: Telemetry, cycle: Pair) -> None:

@@ -53,12 +53,6 @@ def stream(pair: Pair, limit: int = 40, k: int | None = None, prompt: list[int] 
     return mlx_lm.stream_generate(pair.target, pair.tokenizer, prompt or [301], max_tokens=limit, **draft, **options)
 
 
-@pytest.fixture(scope="module")
-def eos(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """EOS is the third token after a chat prompt, and the draft agrees up to it and on it."""
-    return load_cycle(tmp_path_factory.mktemp("eos"), eos_after=2, pattern=[True] * 8)
-
-
 def chat(pair: Pair) -> list[int]:
     """A chat prompt."""
     return chat_tokens(pair.tokenizer, "hello")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import inspect
+import json
 import logging
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.generation import faults
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
-from otel_specdecode.tiny_pair import model_path
+from otel_specdecode.tiny_pair import chat_tokens, model_path
 from tests.engines.mlx_lm.conftest import Pair, counted_passes, step_functions
 from tests.generation.observers import FoldingObserver
 
@@ -139,6 +140,66 @@ def test_given_providers_replace_the_ones_before(telemetry: Telemetry, cycle: Pa
     other.shutdown()
 
 
+def test_wrappers_imported_once_follow_the_observer_of_the_moment(eos: Pair) -> None:
+    """The drop-in module is imported first, providers are given later: its functions are the ones that record."""
+    with capture():
+        held = mlx_lm.stream_generate
+    with capture() as telemetry:
+        list(held(eos.target, eos.tokenizer, chat_tokens(eos.tokenizer, "hello"), max_tokens=9))
+        found = dict(telemetry.span().attributes or {})
+        assert found[Attr.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
+        assert mlx_lm.stream_generate is held
+
+
+def test_a_model_that_cannot_be_named_is_loaded_all_the_same(
+    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No home folder, as for some container users: the engine's result is returned."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    target, _ = mlx_lm.load(str(model_path("target")))
+    assert target.layers
+
+
+def test_content_is_that_of_the_call(cycle: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By opt-in, prompt and completion of a stream, from text or tokens; where only passes are seen, none at all."""
+    import mlx.core as mx
+
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")
+    with capture() as telemetry:
+        texts = [
+            "".join(
+                response.text
+                for response in mlx_lm.stream_generate(cycle.target, cycle.tokenizer, prompt, max_tokens=4)
+            )
+            for prompt in ("hello", [301, 302])
+        ]
+        list(step_functions().generate_step(mx.array([301]), cycle.target, max_tokens=2))
+        mlx_lm.batch_generate(cycle.target, cycle.tokenizer, [[301]], max_tokens=2)
+        one, other, *rest = (dict(span.attributes or {}) for span in telemetry.spans())
+    for found, prompt, text in ((one, "hello", texts[0]), (other, cycle.tokenizer.decode([301, 302]), texts[1])):
+        assert json.loads(found[Attr.GEN_AI_INPUT_MESSAGES])[0]["parts"][0]["content"] == prompt
+        assert json.loads(found[Attr.GEN_AI_OUTPUT_MESSAGES])[0]["parts"][0]["content"] == text
+    assert len(rest) == 3
+    assert not any(Attr.GEN_AI_INPUT_MESSAGES in found for found in rest)
+
+
+def test_a_step_function_is_read_when_it_begins(telemetry: Telemetry, cycle: Pair) -> None:
+    """A cache that is filled between the call and the first token counts as it is at the first token."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import make_prompt_cache
+
+    cache = make_prompt_cache(cycle.target)
+    stream = step_functions().generate_step(mx.array([305, 306]), cycle.target, max_tokens=2, prompt_cache=cache)
+    list(mlx_lm.stream_generate(cycle.target, cycle.tokenizer, [301], max_tokens=3, prompt_cache=cache))
+    held = cache[0].offset
+    list(stream)
+    assert dict(telemetry.spans()[1].attributes or {})[Attr.GEN_AI_USAGE_INPUT_TOKENS] == held + 2
+
+
 def test_a_reference_captured_earlier_is_reached_inside(cycle: Pair) -> None:
     """`stream_generate` held since before instrumentation: exact counts; no finish reason, which only it knew."""
     held = mlx_lm.stream_generate
@@ -176,7 +237,7 @@ def test_without_a_provider_the_engine_is_bare(cycle: Pair) -> None:
         otel_specdecode.uninstrument()
 
 
-@pytest.mark.parametrize("name", ["stream_generate", "generate_step", "batch_generate"])
+@pytest.mark.parametrize("name", ["stream_generate", "generate_step", "batch_generate", "BatchGenerator"])
 def test_an_unexpected_version_stays_bare(
     name: str, cycle: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -185,20 +246,23 @@ def test_an_unexpected_version_stays_bare(
     def other(*, everything: Any) -> Any:
         return everything
 
-    monkeypatch.setattr(step_functions(), name, other)
+    class Other:
+        pass
+
+    monkeypatch.setattr(step_functions(), name, Other if name == "BatchGenerator" else other)
     before = engine_functions()
     faults._told.clear()
-    hooks = MLXLMHooks(FoldingObserver())
+    hooks = MLXLMHooks()
     with caplog.at_level(logging.WARNING):
-        hooks.install()
+        hooks.install(FoldingObserver())
         during = engine_functions()
         hooks.remove()
     changed = {key[1] for key in before if before[key] is not during[key]}
     assert changed == {"load", "make_sampler"}
     assert [record.message for record in caplog.records] == [
         (
-            "this version of mlx-lm is not watched: mlx_lm.generate is not as expected (TypeError); "
-            "generation is not affected"
+            "this version of mlx-lm is not watched: mlx_lm.generate is not as expected "
+            f"({'KeyError' if name == 'BatchGenerator' else 'TypeError'}); generation is not affected"
         )
     ]
 
@@ -244,7 +308,7 @@ def test_instrumenting_before_the_engine_is_imported() -> None:
         with capture() as telemetry:
             assert "mlx_lm" not in sys.modules
             from mlx_lm import load, stream_generate
-            from otel_specdecode.tiny_pair import model_path
+            from otel_specdecode.tiny_pair import chat_tokens, model_path
             target, tokenizer = load(str(model_path("target")))
             for response in stream_generate(target, tokenizer, "hi", max_tokens=3):
                 pass
@@ -256,7 +320,7 @@ def test_instrumenting_before_the_engine_is_imported() -> None:
 
 APP = """
 import mlx_lm
-from otel_specdecode.tiny_pair import model_path
+from otel_specdecode.tiny_pair import chat_tokens, model_path
 target, tokenizer = mlx_lm.load(str(model_path("target")))
 draft, _ = mlx_lm.load(str(model_path("draft")))
 mlx_lm.generate(target, tokenizer, "hi", max_tokens=5, draft_model=draft)
@@ -286,7 +350,7 @@ def test_the_drop_in_module_needs_no_other_line() -> None:
         provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter()))
         trace.set_tracer_provider(provider)
         from otel_specdecode.mlx_lm import batch_generate, generate, load, stream_generate
-        from otel_specdecode.tiny_pair import model_path
+        from otel_specdecode.tiny_pair import chat_tokens, model_path
         target, tokenizer = load(str(model_path("target")))
         generate(target, tokenizer, "hi", max_tokens=3)
         """
