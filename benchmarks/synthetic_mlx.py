@@ -13,7 +13,8 @@ import wrapt
 from benchmarks.streams import DRAFT, MODEL, K
 from otel_specdecode.engines.mlx_lm.calls import CallReader
 from otel_specdecode.engines.mlx_lm.streams import StreamHooks
-from otel_specdecode.generation.observer import Observer
+from otel_specdecode.generation.observer import Observer, Relay
+from otel_specdecode.identity.names import Loaded
 from otel_specdecode.testing.fake import WORKED_EXAMPLE
 
 PROMPT = list(range(16))
@@ -60,10 +61,12 @@ class SyntheticMLX:
     def instrument(self, observer: Observer) -> None:
         """Put the real hooks around the functions, as `MLXLMHooks` does with MLX-LM's."""
         reader = CallReader()
-        reader.names.remember(self.model, MODEL)
-        reader.names.remember(self.draft, DRAFT)
+        reader.models.remember(self.model, Loaded(MODEL))
+        reader.models.remember(self.draft, Loaded(DRAFT))
+        relay = Relay()
+        relay.observer = observer
         outer, steps = self.stream_generate, (self.generate_step, self.speculative_generate_step)
-        hooks = StreamHooks(observer, reader, outer, steps)
+        hooks = StreamHooks(relay, reader, outer, steps)
         replaced: Any = self
         replaced.stream_generate = wrapt.FunctionWrapper(outer, hooks.stream_generate)
         replaced.generate_step = wrapt.FunctionWrapper(steps[0], hooks.generate_step)

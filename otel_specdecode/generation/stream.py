@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -45,32 +46,32 @@ def watch(
             exhausted.
     """
     timeline, clock = generation.timeline, generation.clock
-    resume, arrive = timeline.resumes.append, timeline.yields.append
     item: Item | None = None
     exhausted = dropped = False
     failure: BaseException | None = None
     began = generation.begin()
     flush_at = began + FLUSH_NS
-    resume(began)
+    timeline.resumes.append(began)
     source: Iterator[Item] = stream
     try:
         while True:
             before = timeline.emitted()
+            resumes, yields = timeline.resumes, timeline.yields
             for item in islice(source, CHUNK_TOKENS):
-                now = clock()
-                arrive(now)
+                yields.append(now := clock())
                 if now >= flush_at:
                     flush_at = generation.hand_over(now)
+                    resumes, yields = timeline.resumes, timeline.yields
                 try:
                     sent = yield item
                 except GeneratorExit:
                     raise
                 except BaseException as thrown:
                     dropped = True
-                    resume(clock())
+                    resumes.append(clock())
                     source = chain(_answer(stream.throw, thrown), stream)
                     break
-                resume(clock())
+                resumes.append(clock())
                 if sent is not None:
                     source = chain(_answer(stream.send, sent), stream)
                     break
@@ -87,7 +88,7 @@ def watch(
         try:
             stream.close()
         finally:
-            _tell_end(generation, lambda: outcome(generation, item, exhausted), failure, dropped, at)
+            _tell_end(generation, partial(outcome, generation, item, exhausted), failure, dropped, at)
             failure = None  # its traceback holds this frame: a cycle that would hold the engine's caches
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 
 from otel_specdecode.generation.ledger import Ledger, PassCounts
@@ -27,8 +26,8 @@ class Stretch:
         prefill_end: Clock reading (ns) at the end of prefill, None as long as it is not known.
     """
 
-    resumes: array[int]
-    yields: array[int]
+    resumes: list[int]
+    yields: list[int]
     starts: list[int]
     proposed: list[int]
     passes: PassCounts
@@ -63,23 +62,13 @@ class Timeline:
         return self.handed_over + len(self.yields)
 
     def take(self, ledger: Ledger) -> Stretch:
-        """Hand over everything up to the last token, with the ledger's entries, and keep nothing of it.
-
-        The lists stay the same objects, since the token loop holds their append methods.
-        """
-        arrived = len(self.yields)
-        awaited = self.resumes[arrived:]
-        stretch = Stretch(
-            resumes=array("Q", self.resumes[:arrived]),
-            yields=array("Q", self.yields),
-            starts=ledger.starts,
-            proposed=ledger.proposed,
-            passes=ledger.counts(),
-            prefill_end=ledger.prefill_end,
-        )
-        ledger.starts, ledger.proposed = [], []
+        """Hand over everything up to the last token, with the ledger's entries, and go on with new lists."""
+        resumes, yields = self.resumes, self.yields
+        arrived = len(yields)
         self._last_handed_over = self.last_yield
-        self.yields.clear()
-        self.resumes[:] = awaited
+        self.resumes, self.yields = resumes[arrived:], []
         self.handed_over += arrived
+        del resumes[arrived:]
+        stretch = Stretch(resumes, yields, ledger.starts, ledger.proposed, ledger.counts(), ledger.prefill_end)
+        ledger.starts, ledger.proposed = [], []
         return stretch
