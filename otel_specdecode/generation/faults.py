@@ -12,18 +12,23 @@ _told: set[tuple[str, type[BaseException]]] = set()
 _waiting: SimpleQueue[tuple[str, BaseException]] = SimpleQueue()
 
 
-def report_fault(what: str, error: BaseException) -> None:
+def report_fault(what: str, error: BaseException, detail: str = "") -> None:
     """Log that something could not be recorded, once for each text and exception class.
 
     The exception's own text stays out, at every level: it may quote a prompt. Where it was raised goes to the debug
     level.
+
+    Args:
+        what: What could not be recorded; a fixed text.
+        error: Why.
+        detail: Numbers for the debug level, of our own making.
     """
     cause = (what, type(error))
     if cause in _told:
         return
     _told.add(cause)
     _logger.warning("%s (%s); generation is not affected", what, type(error).__qualname__)
-    _logger.debug("%s, raised in %s", what, _places(error))
+    _logger.debug("%s, raised in %s %s", what, _places(error), detail)
 
 
 def _places(error: BaseException) -> str:

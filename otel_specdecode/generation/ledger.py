@@ -14,6 +14,7 @@ class PassCounts(NamedTuple):
         draft: Draft model passes that yielded a proposed token; None if the draft hides them.
         draft_calls: Requests for a proposal, empty answers included.
         draft_prefill: Draft model passes that only fed context.
+        known: False if the engine's hooks could not see the passes: the counts are then not facts.
     """
 
     prefill: int = 0
@@ -21,6 +22,7 @@ class PassCounts(NamedTuple):
     draft: int | None = 0
     draft_calls: int = 0
     draft_prefill: int = 0
+    known: bool = True
 
 
 class Ledger:
@@ -30,12 +32,14 @@ class Ledger:
         starts: Tokens emitted before each decode pass since the last hand-over.
         proposed: Proposed tokens each of those passes verifies; 0 for a plain pass.
         prefill_end: Clock reading (ns) at the end of prefill, None where it cannot be told apart.
+        known: False if the engine's hooks could not see the passes.
     """
 
     __slots__ = (
         "draft_calls",
         "draft_passes",
         "draft_prefill_passes",
+        "known",
         "plain_passes",
         "prefill_end",
         "prefill_passes",
@@ -53,6 +57,7 @@ class Ledger:
         self.draft_calls = 0
         self.draft_prefill_passes = 0
         self.prefill_end: int | None = None
+        self.known = True
 
     def open_pass(self, emitted: int, proposed: int) -> None:
         """Note that a decode pass of a speculative run begins.
@@ -67,5 +72,10 @@ class Ledger:
     def counts(self) -> PassCounts:
         """Return the counts so far."""
         return PassCounts(
-            self.prefill_passes, self.plain_passes, self.draft_passes, self.draft_calls, self.draft_prefill_passes
+            self.prefill_passes,
+            self.plain_passes,
+            self.draft_passes,
+            self.draft_calls,
+            self.draft_prefill_passes,
+            self.known,
         )

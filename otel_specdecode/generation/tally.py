@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import sub
 
-from otel_specdecode.generation.counts import Counts
+from otel_specdecode.generation.counts import ContradictionError, Counts
 from otel_specdecode.generation.ledger import PassCounts
 from otel_specdecode.generation.timeline import Stretch
 from otel_specdecode.generation.waits import Waits
@@ -90,7 +90,11 @@ class Tally:
         self._open_segment()
 
     def add(self, stretch: Stretch) -> Delta:
-        """Fold the next stretch and return what it added."""
+        """Fold the next stretch and return what it added.
+
+        Raises:
+            ContradictionError: If tokens and passes do not fit.
+        """
         delta = Delta()
         waits = list(map(sub, stretch.yields, stretch.resumes))
         if waits:
@@ -110,13 +114,16 @@ class Tally:
         Args:
             finished: Whether the last emitted token is the target's own (correction or bonus).
             held_until: Clock reading at which a stream that did not complete was closed or failed.
+
+        Raises:
+            ContradictionError: If tokens and passes do not fit.
         """
         delta = Delta()
         if self._open is not None:
             delta.pass_times = self._close(self._open, finished, delta.counts)
+            self.totals.add(delta.counts)
         if held_until is not None and self._last_yield is not None:
             self.consumer += max(held_until - self._last_yield, 0)
-        self.totals.add(delta.counts)
         self._open_segment()
         return delta
 
@@ -174,6 +181,8 @@ class Tally:
     def _give(self, waits: list[int], counts: Counts) -> None:
         if self._open is None:
             counts.prefill_tokens += len(waits)
+            if self.totals.tokens - self._segment_start + counts.prefill_tokens > 1:
+                raise ContradictionError("more than one token came before the first decode pass")
         else:
             self._open.emitted += len(waits)
             self._open.time += sum(waits)
@@ -193,6 +202,8 @@ class Tally:
         return [] if self._prefill_in_wait is None else [closing.time - self._prefill_in_wait]
 
     def _add_passes(self, passes: PassCounts, counts: Counts) -> None:
+        if not passes.known:
+            raise ContradictionError("tokens came from passes that were not seen")
         before = self._passes
         counts.prefill_passes = passes.prefill - before.prefill
         counts.plain_passes += passes.plain - before.plain

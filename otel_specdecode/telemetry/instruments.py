@@ -67,7 +67,9 @@ class Instruments:
         """Return what thins one metric of one set of label values."""
         place = (metric.name, key)
         if place not in self._thinners:
-            self._thinners[place] = Thinner(thresholds()["recording"]["values_per_second"])
+            rates = thresholds()["recording"]
+            rounds = metric is Metrics.SPECDECODE_ROUND_DURATION
+            self._thinners[place] = Thinner(rates["round_durations_per_second" if rounds else "chunk_times_per_second"])
         return self._thinners[place]
 
     def first_seen(self, key: LabelKey) -> bool:

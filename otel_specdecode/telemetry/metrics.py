@@ -162,20 +162,21 @@ class GenerationMetrics:
         self._add(Metrics.SPECDECODE_DECODE_TOKENS, counts.decode_tokens, self._rule)
         self._add(Metrics.SPECDECODE_DRAFT_PASSES, counts.draft_passes or 0, self._rule)
         self._add(Metrics.SPECDECODE_DRAFT_CALLS, counts.draft_calls, self._rule)
+        if not counts.rounds:
+            return
         self._add(Metrics.SPECDECODE_ROLLBACKS, counts.rollbacks, self._rule)
         outcomes = (counts.accepted, counts.rejected, counts.unverified)
         for outcome, amount in zip(Enum.SPECDECODE_DRAFT_OUTCOME, outcomes, strict=True):
-            self._add(Metrics.SPECDECODE_DRAFT_TOKENS, amount, {**self._rule, Attr.SPECDECODE_DRAFT_OUTCOME: outcome})
+            self._add_labelled(Metrics.SPECDECODE_DRAFT_TOKENS, amount, Attr.SPECDECODE_DRAFT_OUTCOME, outcome)
         rounds = (counts.all_accepted, counts.rolled_back, counts.all_rejected, counts.cut)
         for outcome, amount in zip(Enum.SPECDECODE_ROUND_OUTCOME, rounds, strict=True):
-            self._add(Metrics.SPECDECODE_VERIFY_PASSES, amount, {**self._rule, Attr.SPECDECODE_ROUND_OUTCOME: outcome})
+            self._add_labelled(Metrics.SPECDECODE_VERIFY_PASSES, amount, Attr.SPECDECODE_ROUND_OUTCOME, outcome)
         for metric, places in (
             (Metrics.SPECDECODE_DRAFT_PROPOSED_BY_POSITION, counts.proposed_by_position),
             (Metrics.SPECDECODE_DRAFT_ACCEPTED_BY_POSITION, counts.accepted_by_position),
         ):
             for place, amount in zip(Enum.SPECDECODE_DRAFT_POSITION, places, strict=True):
-                if amount:
-                    self._add(metric, amount, {**self._rule, Attr.SPECDECODE_DRAFT_POSITION: place})
+                self._add_labelled(metric, amount, Attr.SPECDECODE_DRAFT_POSITION, place)
 
     def _write_zeros(self) -> None:
         """Create every counter series of these labels, so that what never happened shows as 0."""
@@ -205,6 +206,10 @@ class GenerationMetrics:
         if amount:
             self._instruments.add(metric, amount, labels, self._context)
             self._pace()
+
+    def _add_labelled(self, metric: Metric, amount: int, label: str, value: str) -> None:
+        if amount:
+            self._add(metric, amount, {**self._rule, label: value})
 
     def _zero(self, metric: Metric, labels: Labels) -> None:
         self._instruments.add(metric, 0, labels, self._context)

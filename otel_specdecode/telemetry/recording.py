@@ -169,9 +169,9 @@ class OTelRecording:
         except Exception as error:
             report_fault("the end of a generation could not be recorded in full", error)
         finally:
+            started.metrics.ended()
             end_time = self._wall + max(ending.at - self._began, 0)
             end_span(started.span, record, ending, hazards, started.memory.peaks(), end_time)
-            started.metrics.ended()
 
     def _fold(self, started: _Started, stretch: Stretch, facts: Facts) -> None:
         seconds = 0.0
@@ -205,7 +205,7 @@ class OTelRecording:
 
     def _drop(self, started: _Started, error: ContradictionError) -> None:
         started.contradicted = True
-        report_fault(f"the counts of a generation contradict each other and are dropped: {error}", error)
+        report_fault("the counts of a generation contradict each other and are dropped", error, detail=str(error))
 
     def _tell(self, started: _Started, record: Record, hazards: tuple[str, ...], content: Content | None) -> None:
         for hazard in hazards:

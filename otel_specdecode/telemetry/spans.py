@@ -66,9 +66,10 @@ def end_span(
                 span.set_attribute(Attr.ERROR_TYPE, ending.error_type)
                 span.set_status(Status(StatusCode.ERROR))
             if record is not None:
-                span.set_attributes(_known(_common(record, hazards, peaks)))
+                attributes = _common(record, hazards, peaks)
                 if record.request.batch_size is None:
-                    span.set_attributes(_known({**_request(record), **_counts(record), **_times(record)}))
+                    attributes = {**attributes, **_request(record), **_counts(record), **_times(record)}
+                span.set_attributes(_known(attributes))
     finally:
         span.end(end_time)
 

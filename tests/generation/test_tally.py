@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_specdecode.generation.counts import Counts
+from otel_specdecode.generation.counts import ContradictionError, Counts
 from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.record import Record
 from otel_specdecode.generation.tally import Tally
@@ -143,6 +143,19 @@ def test_segments_add_up_and_no_gap_spans_two() -> None:
     assert (tally.totals.tokens, tally.totals.prefill_tokens, tally.totals.plain_passes) == (6, 2, 4)
     assert len(tally.waits) == 4
     tally.totals.verify()
+
+
+def test_tokens_without_a_pass_are_refused() -> None:
+    """A speculative run whose passes were not seen is no run of 0 passes: one token at most can come from prefill."""
+    timeline, tally = Timeline(), Tally(pass_entries=True)
+    timeline.resumes += [0, 10]
+    timeline.yields += [10, 20]
+    with pytest.raises(ContradictionError):
+        tally.add(timeline.take(Ledger()))
+    ledger = Ledger()
+    ledger.known = False
+    with pytest.raises(ContradictionError):
+        Tally(pass_entries=False).add(Timeline().take(ledger))
 
 
 ROUND = st.integers(1, 9).flatmap(

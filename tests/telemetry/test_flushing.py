@@ -32,6 +32,9 @@ def test_a_provider_that_hangs_does_not_hold_up_the_caller() -> None:
         def on_end(self, span: ReadableSpan) -> None:
             release.wait(20)
 
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return True
+
     provider = TracerProvider()
     provider.add_span_processor(Hanging())
     list(fake_stream(Listener(tracer_provider=provider), Script(tokens=3), FakeClock()))

@@ -273,6 +273,7 @@ def test_a_broken_or_blocking_processor_never_reaches_the_caller(caplog: pytest.
     assert time.monotonic() - began < 5
     release.set()
     assert len(telemetry.spans()) == 3
+    assert telemetry.total("specdecode.request.active") == 0
     telemetry.shutdown()
 
 

@@ -21,7 +21,12 @@ from otel_specdecode.generation.timeline import FLUSH_NS
 
 
 class BatchCall:
-    """A batch in flight. Every step of the engine gives each prompt still running one token."""
+    """A batch in flight. Every step of the engine gives each prompt still running one token.
+
+    Attributes:
+        generator: The engine's object that runs it, once that took the prompts.
+        passes: Passes of the model so far.
+    """
 
     def __init__(
         self, whole: Generation, request: Request, prompts: list[Any], caches: list[Any] | None, limits: object
@@ -33,6 +38,7 @@ class BatchCall:
         self._caches = caches
         self._limits = limits
         self._running: dict[Any, Generation] = {}
+        self.generator: object = None
         self._began = whole.begin()
         self._flush_at = self._began + FLUSH_NS
         self.passes = 0
@@ -89,6 +95,7 @@ class BatchCall:
         for generation in self._running.values():
             generation.end(Ending(kind, at, reason, cause))  # type: ignore[arg-type]
         self._running.clear()
+        self.generator = None  # it holds the model's stand-in, which holds this call
         self._whole.ledger.prefill_passes = max(self.passes - self._whole.ledger.plain_passes, 0)
         self._whole.end(Ending("complete" if failure is None else "error", at, None, cause))
 
@@ -118,7 +125,7 @@ class BatchHooks:
     def batch_generate(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
         """Watch one `batch_generate` call."""
         ticket = self._relay.admit()
-        if ticket is None or self._here.call is not None:
+        if ticket is None:
             return wrapped(*args, **kwargs)
         failure: BaseException | None = None
         call: BatchCall | None = None
@@ -134,33 +141,34 @@ class BatchHooks:
             args, kwargs = self._arguments.replace("model", model, args, kwargs)
         except Exception as error:
             report_fault("a batch could not be recorded", error)
-        self._here.call = call
+        around, self._here.call = self._here.call, call
         try:
             return wrapped(*args, **kwargs)
         except BaseException as error:
             failure = error
             raise
         finally:
-            self._here.call = None
+            self._here.call = around
             if call is not None:
                 call.end(failure)
             failure = None  # its traceback holds this frame, and with it the prompts and the model
 
-    def insert(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
+    def insert(self, wrapped: Wrapped, generator: object, args: Args, kwargs: Kwargs) -> Any:
         """Note which ids the engine gives the prompts."""
         uids = wrapped(*args, **kwargs)
         call = self._here.call
-        if call is not None:
+        if call is not None and call.generator is None:
+            call.generator = generator
             try:
                 call.take(uids)
             except Exception as error:
                 report_fault("the prompts of a batch could not be recorded", error)
         return uids
 
-    def step(self, wrapped: Wrapped, _: object, args: Args, kwargs: Mapping[str, Any]) -> Any:
+    def step(self, wrapped: Wrapped, generator: object, args: Args, kwargs: Mapping[str, Any]) -> Any:
         """Note the tokens of one engine step."""
         call = self._here.call
-        if call is None:
+        if call is None or call.generator is not generator:
             return wrapped(*args, **kwargs)
         asked = time.perf_counter_ns()
         responses = wrapped(*args, **kwargs)

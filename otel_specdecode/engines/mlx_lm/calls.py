@@ -111,7 +111,7 @@ class CallReader:
 
 def cached_tokens(prompt_cache: object) -> int:
     """Return the number of prompt tokens whose KV entries a cache already holds; 0 where it does not tell."""
-    offsets = [getattr(layer, "offset", 0) for layer in prompt_cache] if isinstance(prompt_cache, list) else []
+    offsets = [getattr(layer, "offset", 0) for layer in prompt_cache] if isinstance(prompt_cache, (list, tuple)) else []
     return max((offset for offset in offsets if isinstance(offset, int)), default=0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from otel_specdecode.engines.mlx_lm.passes import PassWatch
@@ -59,13 +60,13 @@ class ShortCaches:
         """Start with no cache."""
         self._ends: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 
-    def remember(self, prompt_cache: list[Any], last_token: int) -> None:
+    def remember(self, prompt_cache: Sequence[Any], last_token: int) -> None:
         """Remember that a cache ended without its last token."""
         offset = getattr(prompt_cache[0], "offset", None)
         if isinstance(offset, int):
             self._ends[prompt_cache[0]] = (offset, last_token)
 
-    def check(self, generation: Generation, prompt_cache: list[Any], prompt: Any) -> None:
+    def check(self, generation: Generation, prompt_cache: Sequence[Any], prompt: Any) -> None:
         """Note a call that goes on from such a cache without feeding the missing token first."""
         end = self._ends.pop(prompt_cache[0], None)
         if end is not None and end[0] == getattr(prompt_cache[0], "offset", None) and int(prompt[0]) != end[1]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import wrapt
 
@@ -125,13 +127,44 @@ class MLXLMHooks:
         ]
 
 
+if TYPE_CHECKING:
+    _FunctionWrapper = wrapt.FunctionWrapper[..., Any]
+else:
+    _FunctionWrapper = wrapt.FunctionWrapper  # generic for type checkers only before wrapt 2
+
+
+class WatchedFunction(_FunctionWrapper):
+    """Stands for a function in every respect; like a function it is copied and pickled by its name."""
+
+    def __copy__(self) -> WatchedFunction:
+        """Return itself, as for a function."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> WatchedFunction:
+        """Return itself, as for a function."""
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """Return how to find the function again, in a process that need not have this package."""
+        return pkgutil.resolve_name, (f"{self.__module__}:{self.__qualname__}",)
+
+    def __reduce__(self) -> Any:
+        """Return how to find the function again."""
+        return self.__reduce_ex__(None)
+
+
 def _patch(original: Wrapped, wrapper: Wrapper) -> _Patch:
-    return _Patch(original, wrapt.FunctionWrapper(original, wrapper))
+    return _Patch(original, WatchedFunction(original, wrapper))
 
 
 def _method(holder: type, name: str, wrapper: Wrapper) -> _Patch:
     original = vars(holder)[name]
-    return _Patch(original, wrapt.FunctionWrapper(original, wrapper), holder, name)
+
+    @functools.wraps(original)
+    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original.__get__(self), self, args, kwargs)
+
+    return _Patch(original, watched, holder, name)
 
 
 def _fits(patches: list[_Patch], module: ModuleType) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments
@@ -28,21 +28,21 @@ MakesStream = Callable[..., Stream]
 class StreamCall:
     """A call in flight. Its passes are known once the step function is called, with the models replaced."""
 
-    __slots__ = ("caller_cache", "model", "passes", "speculative")
+    __slots__ = ("caller_cache", "passes", "speculative")
 
-    def __init__(self, model: object) -> None:
-        """Wait for the step function to be called with a model."""
-        self.model = model
+    def __init__(self) -> None:
+        """Wait for the step function to be called."""
         self.passes: PassWatch | None = None
         self.speculative = False
-        self.caller_cache: list[Any] | None = None
+        self.caller_cache: Sequence[Any] | None = None
 
 
 class _ThisThread(threading.local):
     """What a call leaves for the inner one that it is about to make on the same thread."""
 
-    pending: tuple[StreamCall, Generation] | None = None
-    whole_text: bool = False
+    def __init__(self) -> None:
+        self.pending: list[tuple[StreamCall, Generation]] = []
+        self.whole_text = False
 
 
 class StreamHooks:
@@ -86,12 +86,12 @@ class StreamHooks:
         ticket = self._relay.admit()
         if ticket is None:
             return stream
-        call = StreamCall(self._outer_arguments.get("model", args, kwargs))
+        call = StreamCall()
 
         def request(generation: Generation) -> Request | None:
             if self._relay.observer is None:
                 return None
-            self._here.pending = (call, generation)
+            self._here.pending.append((call, generation))
             if generation.content is not None:
                 generation.content.prompt = _prompt_text(self._outer_arguments, args, kwargs)
             return self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
@@ -111,17 +111,16 @@ class StreamHooks:
         return self._step(self._speculative_arguments, wrapped, args, kwargs)
 
     def _step(self, arguments: Arguments, wrapped: MakesStream, args: Args, kwargs: Kwargs) -> Stream:
-        model = arguments.get("model", args, kwargs)
-        pending = self._here.pending
-        if pending is not None and pending[0].model is model:
-            self._here.pending = None
-            self._read_prompt(*pending, arguments, args, kwargs)
-            args, kwargs = self._stand_in(*pending, arguments, args, kwargs)
+        called_by_engine = self._called_by_engine()
+        if called_by_engine and self._here.pending:
+            outer = self._here.pending.pop()
+            self._read_prompt(*outer, arguments, args, kwargs)
+            args, kwargs = self._stand_in(*outer, arguments, args, kwargs)
             return wrapped(*args, **kwargs)
         ticket = self._relay.admit()
         if ticket is None:
             return wrapped(*args, **kwargs)
-        call = StreamCall(model)
+        call = StreamCall()
         own_args, own_kwargs = args, kwargs
 
         def request(generation: Generation) -> Request | None:
@@ -133,7 +132,7 @@ class StreamHooks:
         generation = Generation(ticket, request)
         args, kwargs = self._stand_in(call, generation, arguments, args, kwargs)
         limit = arguments.get("max_tokens", args, kwargs)
-        outcome = functools.partial(self._step_outcome, call, limit, self._called_by_engine())
+        outcome = functools.partial(self._step_outcome, call, limit, called_by_engine)
         return watch(wrapped(*args, **kwargs), generation, outcome)
 
     def _stand_in(
@@ -150,6 +149,7 @@ class StreamHooks:
                 new_args, new_kwargs = arguments.replace("draft_model", stand_in, new_args, new_kwargs)
         except Exception as error:
             report_fault("the passes of a generation cannot be counted", error)
+            generation.ledger.known = False
             return args, kwargs
         call.passes = passes
         return new_args, new_kwargs
@@ -163,18 +163,20 @@ class StreamHooks:
             generation.cached_tokens = cached_tokens(cache)
             generation.input_tokens = generation.cached_tokens + _prompt_length(arguments, args, kwargs)
             if draft is not None:
-                sizes = {self._reader.models.vocabulary_of(model) for model in (call.model, draft)}
+                models = (arguments.get("model", args, kwargs), draft)
+                sizes = {self._reader.models.vocabulary_of(model) for model in models}
                 processors = arguments.get("logits_processors", args, kwargs)
                 hazards.check_call(generation, sizes, processors)
-            if isinstance(cache, list) and cache:
+            if isinstance(cache, (list, tuple)) and cache:
                 call.caller_cache = cache
                 self._short_caches.check(generation, cache, arguments.get("prompt", args, kwargs))
         except Exception as error:
             report_fault("the prompt of a generation could not be read", error)
 
     def _outer_outcome(self, call: StreamCall, generation: Generation, response: Any, exhausted: bool) -> Outcome:
-        if self._here.pending is not None and self._here.pending[0] is call:
-            self._here.pending = None
+        if call.passes is None and response is not None:
+            generation.ledger.known = False
+        self._here.pending = [each for each in self._here.pending if each[0] is not call]
         finished = response is not None and not response.from_draft
         self._look_back(call, generation, None if response is None else response.token, finished)
         reason = None if response is None else response.finish_reason

@@ -19,6 +19,8 @@ mlx_lm = pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 from otel_specdecode.tiny_pair import model_path  # noqa: E402
 from otel_specdecode.tiny_pair.cycle import CyclePair, build  # noqa: E402
 
+EOS = 2
+
 SPLITS_PREFILL = tuple(map(int, mlx_lm.__version__.split(".")[:2])) >= (0, 31)
 """Whether a speculative run feeds the prompt before its first round: up to 0.30.7 a short prompt rides along in it."""
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import StatusCode
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.testing.checker import assert_conformant
-from tests.engines.mlx_lm.conftest import Pair, counted_passes
+from tests.engines.mlx_lm.conftest import EOS, SPLITS_PREFILL, Pair, counted_passes, step_functions
 
 pytestmark = pytest.mark.mlx
 
@@ -109,6 +109,33 @@ def test_passes_and_tokens_have_one_context_tier(telemetry: Telemetry, cycle: Pa
     mlx_lm.batch_generate(cycle.target, cycle.tokenizer, [[301] * 1_100], max_tokens=3)
     assert telemetry.total("specdecode.decode.passes", context_tier="mid") == 3
     assert telemetry.total("specdecode.decode.tokens", context_tier="mid") == 2
+
+
+def test_a_batch_inside_a_batch(telemetry: Telemetry, cycle: Pair) -> None:
+    """A sampler that runs another batch, and an engine object of its own: neither mixes with the one it serves."""
+    mlx_lm.batch_generate(cycle.target, cycle.tokenizer, PROMPTS, max_tokens=4)
+    alone = dict(telemetry.spans()[-1].attributes or {})[Attr.SPECDECODE_DECODE_PASSES]
+    telemetry.clear()
+    began: list[bool] = []
+
+    def sampler(logprobs: Any) -> Any:
+        if not began:
+            began.append(True)
+            mlx_lm.batch_generate(cycle.target, cycle.tokenizer, [[330]], max_tokens=2)
+            own = step_functions().BatchGenerator(cycle.target, stop_tokens=[[EOS]] if SPLITS_PREFILL else {EOS})
+            own.insert([[340, 341]], [3])
+            step = own.next_generated if hasattr(own, "next_generated") else own.next
+            while step():
+                pass
+        return logprobs.argmax(axis=-1)
+
+    mlx_lm.batch_generate(cycle.target, cycle.tokenizer, PROMPTS, max_tokens=4, sampler=sampler)
+    found = [dict(span.attributes or {}) for span in telemetry.spans()]
+    batches = {each[Attr.SPECDECODE_BATCH_SIZE]: each for each in found if Attr.SPECDECODE_BATCH_SIZE in each}
+    assert {size: each[Attr.SPECDECODE_DECODE_PASSES] for size, each in batches.items()} == {1: 2, 3: alone}
+    tokens = [each[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] for each in found if Attr.SPECDECODE_BATCH_SIZE not in each]
+    assert sorted(tokens) == [2, 4, 4, 4]
+    assert telemetry.total("specdecode.request.active") == 0
 
 
 def test_batches_conform(telemetry: Telemetry, cycle: Pair) -> None:

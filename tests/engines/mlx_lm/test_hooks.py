@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import gc
 import importlib
 import inspect
 import json
 import logging
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -85,6 +88,71 @@ def test_wrappers_look_like_what_they_wrap(telemetry: Telemetry) -> None:
     assert mlx_lm.stream_generate.__name__ == "stream_generate"
     assert mlx_lm.stream_generate.__doc__ == mlx_lm.stream_generate.__wrapped__.__doc__
     assert inspect.isgeneratorfunction(step.generate_step)
+
+
+@pytest.mark.parametrize("name", ["mlx_lm.generate", "mlx_lm.load", "mlx_lm.sample_utils.make_sampler"])
+def test_wrappers_are_copied_and_pickled_by_name(name: str, telemetry: Telemetry) -> None:
+    """As functions are: configurations hold them, and process pools send them."""
+    module, _, attribute = name.rpartition(".")
+    function = getattr(importlib.import_module(module), attribute)
+    assert copy.copy(function) is copy.deepcopy([function])[0] is function
+    assert pickle.loads(pickle.dumps(functools.partial(function, 1))).func is function
+    insert = step_functions().BatchGenerator.insert
+    assert copy.deepcopy(insert) is pickle.loads(pickle.dumps(insert)) is insert
+    assert b"otel_specdecode" not in pickle.dumps(function)
+
+
+def test_a_generation_inside_tokenizing_does_not_mix(
+    telemetry: Telemetry, tiny: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer that generates while it encodes the outer prompt: a span for each, with its own counts."""
+    inner = tiny.tokenizer._tokenizer
+    original = inner.encode
+
+    def encode(*args: Any, **kwargs: Any) -> Any:
+        list(mlx_lm.stream_generate(tiny.target, tiny.tokenizer, [301], max_tokens=2))
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(inner, "encode", encode)
+    options = {"max_tokens": 5, "draft_model": tiny.draft}
+    assert len(list(mlx_lm.stream_generate(tiny.target, tiny.tokenizer, "Count from 3 to 9.", **options))) == 5
+    found = [dict(span.attributes or {}) for span in telemetry.spans()]
+    assert [each[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] for each in found] == [2, 5]
+    assert [each[Attr.SPECDECODE_VERIFY_PASSES] > 0 for each in found] == [False, True]
+
+
+def test_passes_that_were_not_seen_are_not_zeros(
+    telemetry: Telemetry, cycle: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another tool took the step function's place: the span has no counts rather than wrong ones, with one warning."""
+    faults._told.clear()
+    hooked = step_functions().speculative_generate_step
+    monkeypatch.setattr(step_functions(), "speculative_generate_step", hooked.__wrapped__)
+    for _ in range(2):
+        run(cycle, draft_model=cycle.draft)
+    for span in telemetry.spans():
+        assert Attr.SPECDECODE_VERIFY_PASSES not in (span.attributes or {})
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert telemetry.total("specdecode.request.active") == 0
+
+
+def test_another_wrapper_around_the_step_function(telemetry: Telemetry, cycle: Pair) -> None:
+    """A tool that wraps the step function after us, and the model too, loses nothing."""
+    step, hooked = step_functions(), step_functions().generate_step
+
+    class Model:
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return cycle.target(*args, **kwargs)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cycle.target, name)
+
+    step.generate_step = lambda prompt, model, *args, **kwargs: hooked(prompt, Model(), *args, **kwargs)
+    try:
+        run(cycle)
+    finally:
+        step.generate_step = hooked
+    assert dict(telemetry.span().attributes or {})[Attr.SPECDECODE_DECODE_PASSES] == 3
 
 
 def test_wrappers_held_after_uninstrument_pass_through(cycle: Pair) -> None:
