@@ -66,5 +66,5 @@ def demo(model: ModelChoice, engine: str, out: Path, tokens: int | None, prompts
     except DemoError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo(f"\nStopped. Nothing was written; {out} is as it was.", err=True)
+        click.echo(f"\nStopped before the end; {out} may lack this run's files.", err=True)
         sys.exit(INTERRUPTED)
