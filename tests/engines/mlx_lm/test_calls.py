@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import mlx_lm
 import pytest
-from mlx_lm.sample_utils import make_sampler
+from mlx_lm import sample_utils
 
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
@@ -53,8 +53,8 @@ def test_names_without_a_load_hook(tmp_path: Path) -> None:
 
 def test_sampling_parameters_come_from_the_sampler(telemetry: Telemetry, cycle: Pair) -> None:
     """A sampler that `make_sampler` built tells its temperature, top-p and top-k; another tells nothing."""
-    run(cycle, sampler=make_sampler(temp=0.7, top_p=0.9, top_k=20))
-    run(cycle, sampler=make_sampler(temp=0.0, top_p=0.9))
+    run(cycle, sampler=sample_utils.make_sampler(temp=0.7, top_p=0.9, top_k=20))
+    run(cycle, sampler=sample_utils.make_sampler(temp=0.0, top_p=0.9))
     run(cycle, sampler=lambda logprobs: logprobs.argmax(axis=-1))
     keys = (Attr.GEN_AI_REQUEST_TEMPERATURE, Attr.GEN_AI_REQUEST_TOP_P, Attr.GEN_AI_REQUEST_TOP_K)
     found = [tuple(dict(span.attributes or {}).get(key) for key in keys) for span in telemetry.spans()]
