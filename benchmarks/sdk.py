@@ -74,11 +74,13 @@ def sdk(export_milliseconds: float = EXPORT_MILLISECONDS) -> Iterator[SDK]:
 
 
 @contextmanager
-def values_per_second(rate: float) -> Iterator[None]:
-    """Have the series that begin in this block record at most this many values a second of stream time."""
+def values_per_second(rate: float | None) -> Iterator[None]:
+    """Have the series that begin in this block record about this many values a second; None: as they are shipped."""
     recording = thresholds()["recording"]
-    before, recording["values_per_second"] = recording["values_per_second"], rate
+    before = dict(recording)
+    if rate is not None:
+        recording.update(dict.fromkeys(before, rate))
     try:
         yield
     finally:
-        recording["values_per_second"] = before
+        recording.update(before)
