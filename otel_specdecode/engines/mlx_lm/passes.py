@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.running import Generation
 
 
@@ -16,9 +17,20 @@ class PassWatch:
 
     Attributes:
         caches: The KV caches the engine passed, under `target` and `draft`.
+        plain: The ledger, once an autoregressive run is past its prompt: all that is left is to count.
     """
 
-    __slots__ = ("_clock", "_draft_left", "_drafted", "_ledger", "_speculative", "_target_left", "_timeline", "caches")
+    __slots__ = (
+        "_clock",
+        "_draft_left",
+        "_drafted",
+        "_ledger",
+        "_speculative",
+        "_target_left",
+        "_timeline",
+        "caches",
+        "plain",
+    )
 
     def __init__(self, generation: Generation, prompt_length: int, speculative: bool) -> None:
         """Watch the passes of one generation.
@@ -36,6 +48,7 @@ class PassWatch:
         self._drafted = 0
         self._speculative = speculative
         self.caches: dict[str, Any] = {}
+        self.plain: Ledger | None = None
 
     def target(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a target pass is entered with these arguments."""
@@ -50,12 +63,10 @@ class PassWatch:
                 ledger.prefill_passes += 1
                 if ledger.prefill_end is None:
                     ledger.prefill_end = self._clock()
+                self.plain = ledger
                 return
-        if self._speculative:
-            ledger.open_pass(self._timeline.emitted(), self._drafted)
-            self._drafted = 0
-        else:
-            ledger.plain_passes += 1
+        ledger.open_pass(self._timeline.emitted(), self._drafted)
+        self._drafted = 0
 
     def draft(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a draft pass is entered with these arguments."""
@@ -106,6 +117,10 @@ class TargetStandIn(_StandIn):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Note the pass, then run the model."""
+        plain = self._passes.plain
+        if plain is not None:
+            plain.plain_passes += 1
+            return self._model(*args, **kwargs)
         try:
             self._passes.target(args, kwargs)
         except Exception as error:
