@@ -65,6 +65,9 @@ class PassWatch:
                     ledger.prefill_end = self._clock()
                 self.plain = ledger
                 return
+        if not self._speculative:
+            ledger.plain_passes += 1
+            return
         ledger.open_pass(self._timeline.emitted(), self._drafted)
         self._drafted = 0
 
