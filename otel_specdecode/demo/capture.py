@@ -25,15 +25,15 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-import otel_specdecode
 from otel_specdecode.demo.export import Export
 from otel_specdecode.demo.needs import DemoError
 from otel_specdecode.demo.otlp import json_line
+from otel_specdecode.telemetry.listener import recorder
 from otel_specdecode.telemetry.names import Attr, Metric, Metrics
 
 SERVICE = "otel-specdecode-demo"
 
-_FLUSH_SECONDS = 30.0
+_RECORD_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Capture:
 
     def take(self) -> Taken:
         """Return the telemetry of the one request since the last call."""
-        otel_specdecode.flush(_FLUSH_SECONDS)
+        recorder.drain(_RECORD_SECONDS)
         if len(self._spans) != 1:
             raise DemoError(
                 f"one request gave {len(self._spans)} spans instead of one: is the engine instrumented elsewhere "

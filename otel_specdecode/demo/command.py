@@ -17,8 +17,9 @@ from otel_specdecode.demo.measures import verdicts
 from otel_specdecode.demo.page import page
 from otel_specdecode.demo.results import ECONOMICS, Result
 from otel_specdecode.demo.runs import count_of, measure, warm_up
+from otel_specdecode.telemetry.listener import recorder
 
-_FLUSH_SECONDS = 5.0
+_RECORD_SECONDS = 5.0
 
 
 def run(model: ModelChoice, size: Size, out: Path) -> None:
@@ -50,7 +51,7 @@ def run(model: ModelChoice, size: Size, out: Path) -> None:
         files.write(out, _contents(capture, results))
     finally:
         otel_specdecode.uninstrument()
-        otel_specdecode.flush(_FLUSH_SECONDS)
+        recorder.drain(_RECORD_SECONDS)
         taken = export.finish(capture.tracer_provider, capture.meter_provider, capture.logger_provider)
     _tell_ending(console, out, export, taken)
 

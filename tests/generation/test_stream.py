@@ -239,6 +239,7 @@ def test_telemetry_that_raises_never_reaches_the_caller(caplog: pytest.LogCaptur
             recording.progress = recording.finish = None  # type: ignore[method-assign, assignment]
             return recording
 
+    faults.tell_faults()
     faults._told.clear()
     with caplog.at_level(logging.DEBUG):
         for observer in (Failing(), FailingLater(), Failing(), FailingLater()):
