@@ -84,7 +84,8 @@ def flush(timeout: float = 30.0) -> bool:
         timeout: The longest wait, in seconds.
 
     Returns:
-        Whether it was all delivered in time.
+        Whether everything was recorded and handed to the exporters in time. Some of them drop what they cannot deliver
+        and tell the log alone, so True does not prove that it arrived.
     """
     from otel_specdecode.telemetry.flushing import flush as flush_all
 

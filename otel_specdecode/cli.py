@@ -11,7 +11,7 @@ from otel_specdecode.version import __version__
 try:
     import click
 except ModuleNotFoundError as error:
-    raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
+    raise SystemExit('otel-specdecode needs its extra [demo]: pip install "otel-specdecode[demo]"') from error
 
 if TYPE_CHECKING:
     from otel_specdecode.demo.lineups import ModelChoice

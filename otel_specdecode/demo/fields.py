@@ -85,7 +85,7 @@ def rows() -> list[Field]:
 def meanings() -> dict[str, str]:
     """Return the registry's text of every span attribute, by its name."""
     registry = json.loads(resources.files(telemetry).joinpath("registry.json").read_text(encoding="utf-8"))
-    return {key: attribute["brief"] for key, attribute in registry["attributes"].items()}
+    return {key: attribute["brief"].replace("`", "") for key, attribute in registry["attributes"].items()}
 
 
 def _word(key: str) -> Field:

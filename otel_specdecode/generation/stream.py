@@ -97,6 +97,10 @@ def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
         item = call(value)
     except StopIteration:
         return
+    finally:
+        del (
+            value
+        )  # an exception thrown in holds this frame by its traceback: a cycle that would hold the engine's caches
     yield item
 
 

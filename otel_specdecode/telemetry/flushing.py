@@ -15,7 +15,7 @@ def flush(timeout: float) -> bool:
         timeout: The longest wait, in seconds.
 
     Returns:
-        Whether it was all delivered in time.
+        Whether everything was recorded and handed to the exporters in time.
     """
     deadline = time.monotonic() + timeout
     recorded = recorder.drain(timeout)

@@ -219,7 +219,8 @@ class Attr:
     """99th percentile of the waits from resuming the stream to its next token, in s, first token excluded."""
 
     SPECDECODE_METHOD: Final = "specdecode.method"
-    """What proposes tokens in this request. `none` in autoregressive mode."""
+    """What proposes tokens in this request. `none` without a draft; a draft with k = 0 is attached and proposes
+    nothing."""
 
     SPECDECODE_MODE: Final = "specdecode.mode"
     """The path the request entered: speculative if a draft is attached and k is at least 1 at the call, else
@@ -870,4 +871,4 @@ CORE_ATTRIBUTES: Final[tuple[str, ...]] = (
 """Span attributes whose keys are equal in both modes."""
 
 MODE_ONLY_ATTRIBUTES: Final[tuple[str, ...]] = (Attr.SPECDECODE_DRAFT_MODEL, Attr.SPECDECODE_ACCEPT_RATE)
-"""Span attributes an autoregressive run cannot have."""
+"""Span attributes that a run without a draft cannot have."""

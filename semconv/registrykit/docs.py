@@ -60,7 +60,7 @@ def _core(registry: Registry) -> Iterator[str]:
     yield from ("## The core set", "", "Span attributes with equal keys in both modes:", "")
     yield from (f"- `{key}`" for key in registry.core)
     only = ", ".join(f"`{key}`" for key in registry.mode_only)
-    yield from ("", f"Absent in autoregressive mode, where any value would be a lie: {only}.")
+    yield from ("", f"Absent without a draft, where any value would be a lie: {only}.")
 
 
 def _metric(metric: Metric) -> Iterator[str]:

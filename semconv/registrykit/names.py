@@ -156,5 +156,7 @@ def render(registry: Registry) -> str:
     rows += ["", "", *_metrics(registry), "", ""]
     rows += _key_list("CORE_ATTRIBUTES", registry.core, "Span attributes whose keys are equal in both modes.")
     rows.append("")
-    rows += _key_list("MODE_ONLY_ATTRIBUTES", registry.mode_only, "Span attributes an autoregressive run cannot have.")
+    rows += _key_list(
+        "MODE_ONLY_ATTRIBUTES", registry.mode_only, "Span attributes that a run without a draft cannot have."
+    )
     return "\n".join(rows) + "\n"

@@ -82,6 +82,16 @@ def test_a_pipe_gets_whole_words_and_no_colours(small: Small) -> None:
     assert "Traceback" not in small.errors
 
 
+def test_every_mode_has_its_numbers(small: Small) -> None:
+    """Break-even ratio and round duration come from metrics of the request alone; nothing else may have read them."""
+    rows = [line for line in small.text.splitlines() if Metrics.SPECDECODE_ROUND_DURATION.name in line]
+    verdicts = [line for line in small.text.splitlines() if line.strip().startswith(DRAFTS)]
+    assert rows
+    assert len(verdicts) >= len(DRAFTS)
+    assert not any("absent" in line for line in (*rows, *verdicts[: len(DRAFTS)]))
+    assert small.errors == ""
+
+
 def test_greedy_texts_agree(small: Small) -> None:
     assert "Every speculative request emitted the very tokens of its autoregressive one." in small.text
 

@@ -241,6 +241,7 @@ def test_telemetry_that_raises_never_reaches_the_caller(caplog: pytest.LogCaptur
 
     faults.tell_faults()
     faults._told.clear()
+    caplog.clear()
     with caplog.at_level(logging.DEBUG):
         for observer in (Failing(), FailingLater(), Failing(), FailingLater()):
             assert list(watched(bare, observer)) == [1, 2, 3, 4, 5]

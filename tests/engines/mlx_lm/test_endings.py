@@ -178,7 +178,6 @@ def test_an_error_inside_the_engine(error: type[BaseException], cycle: Pair, tel
     assert "secret" not in span.to_json()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the traceback's cycle, collected late
 def test_an_exception_thrown_in(cycle: Pair, telemetry: Telemetry) -> None:
     """throw() into a running stream: that exception to the caller, and an error span."""
     running = stream(cycle, k=K)
@@ -221,7 +220,7 @@ def test_a_stream_never_iterated_leaves_nothing(cycle: Pair, telemetry: Telemetr
     assert telemetry.points("specdecode.request.started") == []
 
 
-def layers_held(pair: Pair, k: int | None, consumed: int, fails: bool) -> int:
+def layers_held(pair: Pair, k: int | None, consumed: int, ending: str) -> int:
     """Run a stream on a cache of its own, drop it, and count the cache's layers that only a collection would free."""
     cache = make_prompt_cache(pair.target) + make_prompt_cache(pair.draft)
     alive = [weakref.ref(layer) for layer in cache]
@@ -237,27 +236,30 @@ def layers_held(pair: Pair, k: int | None, consumed: int, fails: bool) -> int:
     running = stream(pair, limit=6, k=k, prompt_cache=own, sampler=sampler)
     for _ in range(consumed):
         next(running)
-    if fails:
+    if ending == "engine fails":
         failing.append(True)
         with contextlib.suppress(MemoryError):
             list(running)
+    elif ending == "thrown into" and consumed:
+        with contextlib.suppress(TimeoutError):
+            running.throw(TimeoutError())
     del running, cache, own
     return sum(layer() is not None for layer in alive)
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("ending", ["dropped", "engine fails", "thrown into"])
 @pytest.mark.parametrize("consumed", [0, 3, 6])
 @pytest.mark.parametrize("k", [None, K])
 def test_nothing_is_held_after_the_end(
-    fails: bool, consumed: int, k: int | None, cycle: Pair, telemetry: Telemetry
+    ending: str, consumed: int, k: int | None, cycle: Pair, telemetry: Telemetry
 ) -> None:
     """KV caches, which can be gigabytes, are freed as soon as those of a bare stream (on Python 3.10 that is late)."""
     gc.collect()
     gc.disable()
     try:
         with suppress_instrumentation():
-            bare = layers_held(cycle, k, consumed, fails)
-        watched = layers_held(cycle, k, consumed, fails)
+            bare = layers_held(cycle, k, consumed, ending)
+        watched = layers_held(cycle, k, consumed, ending)
         telemetry.spans()
     finally:
         gc.enable()
