@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("click", reason="needs the [cli] extra")
+for module in ("click", "rich", "bokeh"):
+    pytest.importorskip(module, reason="needs the [demo] extra")
 
 from click.testing import CliRunner, Result
 
