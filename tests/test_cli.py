@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-for module in ("click", "rich", "bokeh"):
-    pytest.importorskip(module, reason="needs the [demo] extra")
+pytest.importorskip("click", reason="needs the [demo] extra")
+pytest.importorskip("rich", reason="needs the [demo] extra")
+pytest.importorskip("bokeh", reason="needs the [demo] extra")
 
 from click.testing import CliRunner, Result
 
