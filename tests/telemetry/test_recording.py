@@ -193,10 +193,10 @@ def test_under_an_outer_client_span_only_client_metrics_are_skipped(telemetry: T
 
 def test_under_the_official_util(telemetry: Telemetry) -> None:
     """The official GenAI util's invocation counts as an outer client span too, whatever lies between."""
-    handler_module = pytest.importorskip("opentelemetry.util.genai.handler", reason="needs the peer of the benchmarks")
+    handler_module = pytest.importorskip("opentelemetry.util.genai.handler", reason="opentelemetry-util-genai is not installed")
     handler = handler_module.TelemetryHandler(tracer_provider=telemetry.tracer_provider)
     if not hasattr(handler, "inference"):
-        pytest.skip("needs the inference() factory of a newer opentelemetry-util-genai")
+        pytest.skip("opentelemetry-util-genai is older than its inference() factory")
     tracer = telemetry.tracer_provider.get_tracer("service")
     with handler.inference("openai", request_model="gpt"), tracer.start_as_current_span("between"):
         play(telemetry, WORKED)
