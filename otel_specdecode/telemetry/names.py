@@ -382,7 +382,7 @@ class Metrics:
         unit="s",
         brief=(
             "Time between the ends of two chunks of a stream. Near 0 within a burst of accepted tokens, so it "
-            "cannot be compared across modes."
+            "cannot be compared across modes. A fast stream records an even sample, one gap in n."
         ),
         value_type="double",
         labels=(
@@ -472,7 +472,7 @@ class Metrics:
         unit="s",
         brief=(
             "Time between the ends of two chunks of a stream. Near 0 within a burst of accepted tokens, so it "
-            "cannot be compared across modes."
+            "cannot be compared across modes. A fast stream records an even sample, one gap in n."
         ),
         value_type="double",
         labels=(
@@ -824,8 +824,9 @@ class Metrics:
         unit="s",
         brief=(
             "Duration of one decode pass with its drafting, from the last token of the pass before to its own last "
-            "token, without consumer time; in autoregressive mode the gap between tokens. One value a pass, so a "
-            "burst of accepted tokens counts once; compare modes by `specdecode.decode.time_per_token`."
+            "token, without consumer time; in autoregressive mode the gap between tokens. A burst of accepted "
+            "tokens counts once; compare modes by `specdecode.decode.time_per_token`. A fast stream records an even "
+            "sample, one pass in n, so the count is not that of the passes."
         ),
         value_type="double",
         labels=(
