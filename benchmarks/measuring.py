@@ -51,8 +51,9 @@ def drain() -> None:
     """
     if not recorder.drain(DRAIN_SECONDS):
         raise RuntimeError(f"recording did not end within {DRAIN_SECONDS:.0f} s")
-    if _faults.told:
-        raise RuntimeError(f"not recorded: {_faults.told[0]}")
+    told, _faults.told = _faults.told, []
+    if told:
+        raise RuntimeError(f"not recorded: {told[0]}")
 
 
 class _Faults(logging.Handler):

@@ -14,6 +14,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from otel_specdecode.generation import faults
+
 ROOT = Path(__file__).parent.parent
 
 # Threads that may outlive a test, by name or by class: ours that lives as long as the process, and tqdm's.
@@ -73,6 +75,14 @@ def _children() -> set[psutil.Process]:
     tracker = getattr(getattr(multiprocessing, "resource_tracker", None), "_resource_tracker", None)
     tracker_pid = getattr(tracker, "_pid", None)
     return {child for child in psutil.Process().children() if child.pid != tracker_pid}
+
+
+@pytest.fixture(autouse=True)
+def faults_forgotten() -> None:
+    """What one test made the library warn of, once, is news to the next."""
+    while not faults._waiting.empty():
+        faults._waiting.get()
+    faults._told.clear()
 
 
 @pytest.fixture(autouse=True)
