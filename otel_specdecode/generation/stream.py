@@ -98,9 +98,8 @@ def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
     except StopIteration:
         return
     finally:
-        del (
-            value
-        )  # an exception thrown in holds this frame by its traceback: a cycle that would hold the engine's caches
+        # An exception thrown in holds this frame by its traceback: a cycle that would hold the engine's caches.
+        del value
     yield item
 
 

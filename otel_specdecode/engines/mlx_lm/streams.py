@@ -209,7 +209,7 @@ class StreamHooks:
             report_fault_later("the caches of a generation could not be checked", error)
 
     def _called_by_engine(self) -> bool:
-        """Tell whether the engine's own `stream_generate`, held since before instrumentation, is calling."""
+        """Tell whether the engine's own `stream_generate` is calling, watched or held since before instrumentation."""
         frame = sys._getframe(2)
         for _ in range(4):
             if frame.f_code is self._outer_code:
