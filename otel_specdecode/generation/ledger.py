@@ -15,6 +15,8 @@ class PassCounts(NamedTuple):
         draft_calls: Requests for a proposal, empty answers included.
         draft_prefill: Draft model passes that only fed context.
         known: False if the engine's hooks could not see the passes: the counts are then not facts.
+        draft_time: Time (ns) from a token asked for to the entry of the next decode pass, in which the draft was asked;
+            None on engines where that cannot be seen.
     """
 
     prefill: int = 0
@@ -23,6 +25,7 @@ class PassCounts(NamedTuple):
     draft_calls: int = 0
     draft_prefill: int = 0
     known: bool = True
+    draft_time: int | None = None
 
 
 class Ledger:
@@ -33,17 +36,21 @@ class Ledger:
         proposed: Proposed tokens each of those passes verifies; 0 for a plain pass.
         prefill_end: Clock reading (ns) at the end of prefill, None where it cannot be told apart.
         known: False if the engine's hooks could not see the passes.
+        draft_time: Time (ns) spent on drafting, None on engines where that cannot be seen.
+        sent: Whether the caller sent a value into the engine's generator.
     """
 
     __slots__ = (
         "draft_calls",
         "draft_passes",
         "draft_prefill_passes",
+        "draft_time",
         "known",
         "plain_passes",
         "prefill_end",
         "prefill_passes",
         "proposed",
+        "sent",
         "starts",
     )
 
@@ -58,6 +65,8 @@ class Ledger:
         self.draft_prefill_passes = 0
         self.prefill_end: int | None = None
         self.known = True
+        self.draft_time: int | None = None
+        self.sent = False
 
     def open_pass(self, emitted: int, proposed: int) -> None:
         """Note that a decode pass of a speculative run begins.
@@ -78,4 +87,5 @@ class Ledger:
             self.draft_calls,
             self.draft_prefill_passes,
             self.known,
+            self.draft_time,
         )

@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from otel_specdecode.generation.record import Ending, Facts
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.timeline import Stretch
 
+MessagePart = Mapping[str, object]
+"""A part of a message as the GenAI conventions have it: `{"type": "text", "content": ...}`, a tool call, and so on."""
+
+
+class Message(NamedTuple):
+    """One message of a prompt."""
+
+    role: str
+    parts: tuple[MessagePart, ...]
+
+
+def text_part(text: str) -> MessagePart:
+    """Return text as a part of a message."""
+    return {"type": "text", "content": text}
+
 
 class Content:
-    """Prompt and completion text, kept only where the user opted in."""
+    """Prompt and completion, kept only where the user opted in.
 
-    __slots__ = ("completion", "prompt")
+    Attributes:
+        prompt: The messages of the prompt, None as long as it could not be read.
+        completion: The text so far, in pieces.
+        tool_calls: Tool calls of the completion.
+    """
+
+    __slots__ = ("completion", "prompt", "tool_calls")
 
     def __init__(self) -> None:
         """Start empty."""
-        self.prompt: str | None = None
+        self.prompt: tuple[Message, ...] | None = None
         self.completion: list[str] = []
+        self.tool_calls: list[MessagePart] = []
 
 
 class Recording(Protocol):
@@ -25,6 +48,16 @@ class Recording(Protocol):
 
     def progress(self, stretch: Stretch, facts: Facts) -> None:
         """Take a run of tokens while the stream goes on."""
+
+    def end_segment(self, stretch: Stretch, facts: Facts, last_pass_finished: bool, held_until: int | None) -> None:
+        """Take the last run of tokens of one completion among several. Called maybe inside garbage collection.
+
+        Args:
+            stretch: The tokens.
+            facts: What is known by now.
+            last_pass_finished: Whether the last emitted token is the target's own (correction or bonus).
+            held_until: Clock reading (ns) until which the consumer held the last token, None if it did not.
+        """
 
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Take the last run of tokens and how the stream ended. Called once, maybe inside garbage collection."""

@@ -39,11 +39,13 @@ class Facts:
         input_tokens: Tokens of the prompt, cached ones included; None if the engine raised before it was read.
         cached_tokens: Prompt tokens whose KV entries were reused.
         hazards: Ids of the hazards met, each once.
+        embedding_dimensions: Length of each vector, of a request for embeddings.
     """
 
     input_tokens: int | None = None
     cached_tokens: int = 0
     hazards: tuple[str, ...] = ()
+    embedding_dimensions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Timing:
     prefill: float | None = None
     decode: float | None = None
     consumer: float | None = None
+    draft: float | None = None
+    time_to_first_chunk: float | None = None
     time_per_token: float | None = None
     wait_p50: float | None = None
     wait_p95: float | None = None
@@ -111,12 +115,13 @@ def build_record(request: Request, tally: Tally, facts: Facts, ending: Ending, b
     Raises:
         ContradictionError: If counts do not add up.
     """
-    return Record(request, tally.totals, _timing(tally, max(ending.at - began, 0)), facts, ending)
+    return Record(request, tally.totals, _timing(tally, began, max(ending.at - began, 0)), facts, ending)
 
 
-def _timing(tally: Tally, duration: int) -> Timing:
+def _timing(tally: Tally, began: int, duration: int) -> Timing:
+    draft = None if tally.draft is None else tally.draft / NANOSECONDS
     if tally.time_to_first_token is None:
-        return Timing(duration / NANOSECONDS)
+        return Timing(duration / NANOSECONDS, draft=draft)
     after = tally.tokens_after_first_burst
     p50, p95, p99 = tally.waits.quantiles((0.5, 0.95, 0.99)) if len(tally.waits) else (None, None, None)
     return Timing(
@@ -125,6 +130,8 @@ def _timing(tally: Tally, duration: int) -> Timing:
         prefill=None if tally.prefill is None else tally.prefill / NANOSECONDS,
         decode=tally.decode / NANOSECONDS,
         consumer=tally.consumer / NANOSECONDS,
+        draft=draft,
+        time_to_first_chunk=None if tally.first_chunk is None else (tally.first_chunk - began) / NANOSECONDS,
         time_per_token=tally.after_first_burst / NANOSECONDS / after if after else None,
         wait_p50=None if p50 is None else p50 / NANOSECONDS,
         wait_p95=None if p95 is None else p95 / NANOSECONDS,

@@ -31,6 +31,7 @@ class Generation:
         input_tokens: Tokens of the prompt, cached ones included, once the engine has read it.
         cached_tokens: Prompt tokens whose KV entries are reused.
         hazards: Ids of hazards met so far.
+        embedding_dimensions: Length of each vector, of a request for embeddings.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Generation:
         "cached_tokens",
         "clock",
         "content",
+        "embedding_dimensions",
         "hazards",
         "input_tokens",
         "ledger",
@@ -63,6 +65,7 @@ class Generation:
         self.input_tokens: int | None = None
         self.cached_tokens = 0
         self.hazards: list[str] = []
+        self.embedding_dimensions: int | None = None
         self._request: ReadsRequest | None = request
         self._recording: Recording | None = None
         self._ended = False
@@ -99,6 +102,22 @@ class Generation:
             report_fault("a part of a generation could not be recorded", error)
         return now + FLUSH_NS
 
+    def end_segment(self, last_pass_finished: bool, held_until: int | None) -> None:
+        """Hand over the rest of one completion among several; further ones follow, or end().
+
+        Args:
+            last_pass_finished: Whether the last emitted token is the target's own (correction or bonus).
+            held_until: Clock reading (ns) until which the consumer held the last token, None if it did not.
+        """
+        try:
+            stretch = self.timeline.take(self.ledger)
+            self.timeline.resumes.clear()
+            self.ledger.prefill_end = None
+            if self._recording is not None:
+                self._recording.end_segment(stretch, self._facts(), last_pass_finished, held_until)
+        except Exception as error:
+            report_fault_later("the end of a completion could not be recorded", error)
+
     def end(self, ending: Ending) -> None:
         """Hand over the rest and how the stream ended; only the first call counts."""
         if self._ended:
@@ -112,4 +131,4 @@ class Generation:
             report_fault_later("the end of a generation could not be recorded", error)
 
     def _facts(self) -> Facts:
-        return Facts(self.input_tokens, self.cached_tokens, tuple(self.hazards))
+        return Facts(self.input_tokens, self.cached_tokens, tuple(self.hazards), self.embedding_dimensions)

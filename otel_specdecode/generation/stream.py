@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from otel_specdecode.generation.faults import report_fault_later
 from otel_specdecode.generation.record import Ending
@@ -30,14 +30,48 @@ class Outcome(NamedTuple):
     last_pass_finished: bool
 
 
+class End(NamedTuple):
+    """How a stream went out.
+
+    Attributes:
+        item: The last item, None if there was none.
+        exhausted: There was nothing more to come.
+        failure: What went through the stream: GeneratorExit where the consumer closed it, None if nothing did.
+        dropped: The failure is the consumer's own, thrown in.
+        at: Clock reading (ns).
+    """
+
+    item: Any
+    exhausted: bool
+    failure: BaseException | None
+    dropped: bool
+    at: int
+
+
+class Part(Protocol):
+    """Which part of a generation a token stream is: how it begins and ends, and when a token counts as asked for."""
+
+    @property
+    def generation(self) -> Generation:
+        """Where its tokens go."""
+
+    @property
+    def resumed(self) -> Callable[[], int]:
+        """Reads the clock (ns) as the next token is asked for; called once a token."""
+
+    def begin(self) -> int:
+        """Begin at the first resume; return the clock reading (ns) at which the first token was asked for."""
+
+    def end(self, end: End) -> None:
+        """Take the end. Never raises; may run inside garbage collection."""
+
+
 def watch(
     stream: Generator[Item, object, None],
     generation: Generation,
     outcome: Callable[[Generation, Item | None, bool], Outcome],
 ) -> Generator[Item, object, None]:
-    """Yield what the engine yields, and keep when each token was asked for and when it came.
-
-    Exceptions, `send`, `throw` and `close` reach the engine's generator as if nothing stood between.
+    """Follow a stream that is the whole of its generation.
 
     Args:
         stream: The engine's generator, one item a token, not started yet.
@@ -45,11 +79,24 @@ def watch(
         outcome: Reads the end: the generation, the last item (None if there was none), and whether the stream was
             exhausted.
     """
+    return follow(stream, _Whole(generation, outcome))
+
+
+def follow(stream: Generator[Item, object, None], part: Part) -> Generator[Item, object, None]:
+    """Yield what the engine yields, and keep when each token was asked for and when it came.
+
+    Exceptions, `send`, `throw` and `close` reach the engine's generator as if nothing stood between.
+
+    Args:
+        stream: The engine's generator, one item a token, not started yet.
+        part: Which part of which generation it is.
+    """
+    generation, resumed = part.generation, part.resumed
     timeline, clock = generation.timeline, generation.clock
     item: Item | None = None
     exhausted = dropped = False
     failure: BaseException | None = None
-    began = generation.begin()
+    began = part.begin()
     flush_at = began + FLUSH_NS
     timeline.resumes.append(began)
     source: Iterator[Item] = stream
@@ -68,12 +115,13 @@ def watch(
                     raise
                 except BaseException as thrown:
                     dropped = True
-                    resumes.append(clock())
-                    source = chain(_answer(stream.throw, thrown), stream)
+                    resumes.append(resumed())
+                    source = chain(answer(stream.throw, thrown), stream)
                     break
-                resumes.append(clock())
+                resumes.append(resumed())
                 if sent is not None:
-                    source = chain(_answer(stream.send, sent), stream)
+                    generation.ledger.sent = True
+                    source = chain(answer(stream.send, sent), stream)
                     break
             else:
                 if timeline.emitted() - before < CHUNK_TOKENS:
@@ -88,11 +136,12 @@ def watch(
         try:
             stream.close()
         finally:
-            _tell_end(generation, partial(outcome, generation, item, exhausted), failure, dropped, at)
+            part.end(End(item, exhausted, failure, dropped, at))
             failure = None  # its traceback holds this frame: a cycle that would hold the engine's caches
 
 
-def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
+def answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
+    """Yield what the engine's generator gives for a value or an exception that the consumer put in."""
     try:
         item = call(value)
     except StopIteration:
@@ -103,25 +152,45 @@ def _answer(call: Callable[[Sent], Item], value: Sent) -> Iterator[Item]:
     yield item
 
 
-def _tell_end(
-    generation: Generation, outcome: Callable[[], Outcome], failure: BaseException | None, dropped: bool, at: int
-) -> None:
-    """Tell how a stream ended; `dropped`: the failure is the consumer's own, thrown in."""
+class _Whole(Generic[Item]):
+    def __init__(self, generation: Generation, outcome: Callable[[Generation, Item | None, bool], Outcome]) -> None:
+        self.generation = generation
+        self.resumed = generation.clock
+        self._outcome = outcome
+
+    def begin(self) -> int:
+        return self.generation.begin()
+
+    def end(self, end: End) -> None:
+        generation = self.generation
+        outcome = read_outcome(partial(self._outcome, generation, end.item, end.exhausted))
+        generation.end(ending_of(outcome, end, generation.timeline.last_yield))
+
+
+def read_outcome(outcome: Callable[[], Outcome]) -> Outcome:
+    """Read how a stream ended; a fault in doing so is told later, and nothing is then known."""
     try:
-        found = outcome()
+        return outcome()
     except Exception as error:
         report_fault_later("the end of a generation could not be read", error)
-        found = Outcome(None, False, False)
-    generation.end(_ending(found, failure, dropped, at, generation.timeline.last_yield))
+        return Outcome(None, False, False)
 
 
-def _ending(outcome: Outcome, failure: BaseException | None, dropped: bool, at: int, last_yield: int | None) -> Ending:
+def ending_of(outcome: Outcome, end: End, completed_at: int | None) -> Ending:
+    """Return how a stream ended.
+
+    Args:
+        outcome: What its last item tells.
+        end: How it went out.
+        completed_at: Clock reading (ns) at which the final response was handed out, if it was.
+    """
+    failure, finished = end.failure, outcome.last_pass_finished
     closed = isinstance(failure, GeneratorExit)
-    if outcome.complete and (failure is None or closed or dropped):
-        return Ending("complete", last_yield or at, outcome.finish_reason, None, outcome.last_pass_finished)
+    if outcome.complete and (failure is None or closed or end.dropped):
+        return Ending("complete", completed_at or end.at, outcome.finish_reason, None, finished)
     if failure is None or closed:
-        return Ending("closed", at, outcome.finish_reason, None, outcome.last_pass_finished)
-    return Ending("error", at, "error", error_type(failure), outcome.last_pass_finished)
+        return Ending("closed", end.at, outcome.finish_reason, None, finished)
+    return Ending("error", end.at, "error", error_type(failure), finished)
 
 
 def error_type(error: BaseException) -> str:

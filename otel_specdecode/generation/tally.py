@@ -19,7 +19,8 @@ class Delta:
     Attributes:
         counts: Tokens and closed passes; a pass still open is counted by the stretch that closes it.
         pass_times: Duration (ns) of each closed decode pass with its drafting, without the consumer's time.
-        gaps: Time (ns) from each token to the next, the consumer's time included.
+        gaps: Time (ns) from each piece of text (a token, where every token is one) to the next, the consumer's time
+            included.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -49,12 +50,16 @@ class Tally:
         prefill: First resume to end of prefill; None where an engine does not tell the two apart.
         decode: End of prefill to last token without the consumer's time; from the first token where prefill is None.
         consumer: Time the consumer held the stream between tokens.
+        draft: Time spent on drafting, None where it cannot be seen.
+        first_chunk: Clock reading at which the first piece of text was handed out, None before it.
         after_first_burst: Part of decode after the first burst (an AR run's first token, else the first pass).
         tokens_after_first_burst: Tokens that came in that time.
     """
 
     __slots__ = (
+        "_chunked",
         "_entries",
+        "_last_chunk",
         "_last_yield",
         "_open",
         "_passes",
@@ -63,6 +68,8 @@ class Tally:
         "after_first_burst",
         "consumer",
         "decode",
+        "draft",
+        "first_chunk",
         "prefill",
         "time_to_first_token",
         "tokens_after_first_burst",
@@ -83,10 +90,14 @@ class Tally:
         self.prefill: int | None = None
         self.decode = 0
         self.consumer = 0
+        self.draft: int | None = None
+        self.first_chunk: int | None = None
         self.after_first_burst = 0
         self.tokens_after_first_burst = 0
         self._entries = pass_entries
         self._passes = PassCounts()
+        self._chunked = False
+        self._last_chunk: int | None = None
         self._open_segment()
 
     def add(self, stretch: Stretch) -> Delta:
@@ -98,7 +109,9 @@ class Tally:
         delta = Delta()
         waits = list(map(sub, stretch.yields, stretch.resumes))
         if waits:
-            self._time(stretch, waits, delta)
+            self._time(stretch, waits)
+        self._chunked = stretch.chunks is not None
+        delta.gaps = self._chunk_gaps(stretch.yields if stretch.chunks is None else stretch.chunks)
         if self._entries:
             delta.pass_times = self._close_passes(stretch, waits, delta.counts)
         else:
@@ -130,10 +143,23 @@ class Tally:
     def _open_segment(self) -> None:
         self._open: _OpenPass | None = None
         self._segment_start = self.totals.tokens
+        if not self._chunked:
+            self._last_chunk = None
         self._prefill_in_wait: int | None = None
         self._last_yield: int | None = None
 
-    def _time(self, stretch: Stretch, waits: list[int], delta: Delta) -> None:
+    def _chunk_gaps(self, chunks: list[int]) -> list[int]:
+        if not chunks:
+            return []
+        if self.first_chunk is None:
+            self.first_chunk = chunks[0]
+        gaps = list(map(sub, chunks[1:], chunks))
+        if self._last_chunk is not None:
+            gaps.insert(0, chunks[0] - self._last_chunk)
+        self._last_chunk = chunks[-1]
+        return gaps
+
+    def _time(self, stretch: Stretch, waits: list[int]) -> None:
         resumes, yields = stretch.resumes, stretch.yields
         decoding = sum(waits)
         if self._last_yield is None:
@@ -146,11 +172,9 @@ class Tally:
                 self.prefill = (self.prefill or 0) + self._prefill_in_wait
                 decoding -= self._prefill_in_wait
             self.waits.extend(waits[1:])
-            delta.gaps = list(map(sub, yields[1:], yields))
             held = sum(resumes[1:]) - sum(yields[:-1])
         else:
             self.waits.extend(waits)
-            delta.gaps = [yields[0] - self._last_yield, *map(sub, yields[1:], yields)]
             held = sum(resumes) - sum(yields[:-1]) - self._last_yield
         self.decode += decoding
         self.consumer += held
@@ -213,4 +237,5 @@ class Tally:
             counts.draft_passes = None
         else:
             counts.draft_passes = passes.draft - before.draft
+        self.draft = passes.draft_time
         self._passes = passes

@@ -24,6 +24,7 @@ class Stretch:
         proposed: Proposed tokens of each of those passes.
         passes: Counts of all passes since the start of the generation.
         prefill_end: Clock reading (ns) at the end of prefill, None as long as it is not known.
+        chunks: Clock reading (ns) at which each piece of text was handed out; None where every token is one.
     """
 
     resumes: list[int]
@@ -32,6 +33,7 @@ class Stretch:
     proposed: list[int]
     passes: PassCounts
     prefill_end: int | None
+    chunks: list[int] | None = None
 
 
 class Timeline:
@@ -41,15 +43,17 @@ class Timeline:
         resumes: Reading at which each token was asked for; one longer than yields while a token is awaited.
         yields: Reading at which each token came.
         handed_over: Tokens in earlier stretches.
+        chunks: Reading at which each piece of text was handed out, on engines where that is not once a token.
     """
 
-    __slots__ = ("_last_handed_over", "handed_over", "resumes", "yields")
+    __slots__ = ("_last_handed_over", "chunks", "handed_over", "resumes", "yields")
 
     def __init__(self) -> None:
         """Start with no token."""
         self.resumes: list[int] = []
         self.yields: list[int] = []
         self.handed_over = 0
+        self.chunks: list[int] | None = None
         self._last_handed_over: int | None = None
 
     @property
@@ -69,6 +73,9 @@ class Timeline:
         self.resumes, self.yields = resumes[arrived:], []
         self.handed_over += arrived
         del resumes[arrived:]
-        stretch = Stretch(resumes, yields, ledger.starts, ledger.proposed, ledger.counts(), ledger.prefill_end)
+        chunks = self.chunks
+        if chunks is not None:
+            self.chunks = []
+        stretch = Stretch(resumes, yields, ledger.starts, ledger.proposed, ledger.counts(), ledger.prefill_end, chunks)
         ledger.starts, ledger.proposed = [], []
         return stretch

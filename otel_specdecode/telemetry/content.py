@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Literal
 
-from otel_specdecode.generation.observer import Content
+from otel_specdecode.generation.observer import Content, text_part
 from otel_specdecode.telemetry.names import Attr
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -23,11 +23,15 @@ def chosen_capture() -> Capture:
 
 def messages(content: Content, finish_reason: str | None) -> dict[str, list[dict[str, Any]]]:
     """Return the content as input and output messages of the GenAI conventions."""
-    output = {"role": "assistant", "parts": [_text("".join(content.completion))]}
+    text = "".join(content.completion)
+    parts = [text_part(text)] if text or not content.tool_calls else []
+    output: dict[str, Any] = {"role": "assistant", "parts": [*parts, *content.tool_calls]}
     if finish_reason is not None:
         output["finish_reason"] = finish_reason
     return {
-        Attr.GEN_AI_INPUT_MESSAGES: [{"role": "user", "parts": [_text(content.prompt or "")]}],
+        Attr.GEN_AI_INPUT_MESSAGES: [
+            {"role": message.role, "parts": list(message.parts)} for message in content.prompt or ()
+        ],
         Attr.GEN_AI_OUTPUT_MESSAGES: [output],
     }
 
@@ -35,7 +39,3 @@ def messages(content: Content, finish_reason: str | None) -> dict[str, list[dict
 def as_attributes(found: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     """Return messages as span attributes: JSON text."""
     return {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
-
-
-def _text(text: str) -> dict[str, str]:
-    return {"type": "text", "content": text}

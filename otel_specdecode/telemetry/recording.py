@@ -114,6 +114,11 @@ class OTelRecording:
         if self._epoch == recorder.epoch and not recorder.put_unless_full(partial(self._take, stretch, facts)):
             recorder.put(self._miss)
 
+    def end_segment(self, stretch: Stretch, facts: Facts, last_pass_finished: bool, held_until: int | None) -> None:
+        """Queue the last run of tokens of one completion; in the child of a fork, drop it."""
+        if self._epoch == self._sinks.recorder.epoch:
+            self._sinks.recorder.put(partial(self._end_segment, stretch, facts, last_pass_finished, held_until))
+
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Queue the last run of tokens and the end; in the child of a fork, drop them."""
         if self._epoch == self._sinks.recorder.epoch:
@@ -148,6 +153,13 @@ class OTelRecording:
         if self._started is not None:
             self._started.memory.read()
             self._fold(self._started, stretch, facts)
+
+    def _end_segment(self, stretch: Stretch, facts: Facts, last_pass_finished: bool, held_until: int | None) -> None:
+        started = self._started
+        if started is not None:
+            self._fold(started, stretch, facts)
+            close = partial(started.tally.end_segment, finished=last_pass_finished, held_until=held_until)
+            self._write(started, close, facts, 0.0)
 
     def _miss(self) -> None:
         """A part of this generation was dropped: what is left would be a wrong number."""

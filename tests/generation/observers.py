@@ -32,6 +32,11 @@ class Folded:
         """Fold a stretch."""
         self.deltas.append(self.tally.add(stretch))
 
+    def end_segment(self, stretch: Stretch, facts: Facts, last_pass_finished: bool, held_until: int | None) -> None:
+        """Fold the rest of one completion."""
+        self.progress(stretch, facts)
+        self.deltas.append(self.tally.end_segment(finished=last_pass_finished, held_until=held_until))
+
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Fold the rest and build the record."""
         self.progress(stretch, facts)

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, Samp
 from opentelemetry.trace import SpanKind
 
 from otel_specdecode.generation import faults
-from otel_specdecode.generation.observer import Content
+from otel_specdecode.generation.observer import Content, Message, text_part
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -226,7 +226,7 @@ def test_content_leaves_only_by_opt_in(
     generation = Generation(ticket, lambda _: Request("text_completion", "mlx", "target"), FakeClock())
     if ticket.captures_content:
         generation.content = Content()
-        generation.content.prompt = "What is a crab?"
+        generation.content.prompt = (Message("user", (text_part("What is a crab?"),)),)
         generation.content.completion += ["The ", "crab"]
     list(watch((number for number in [1]), generation, lambda _, item, exhausted: Outcome("stop", True, True)))
     span, logs = telemetry.span(), telemetry.logs()

@@ -13,7 +13,7 @@ from otel_specdecode.engines.mlx_lm import hazards
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, TargetStandIn
 from otel_specdecode.generation.faults import report_fault, report_fault_later
-from otel_specdecode.generation.observer import Content, Relay
+from otel_specdecode.generation.observer import Content, Message, Relay, text_part
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -93,7 +93,7 @@ class StreamHooks:
                 return None
             self._here.pending.append((call, generation))
             if generation.content is not None:
-                generation.content.prompt = _prompt_text(self._outer_arguments, args, kwargs)
+                generation.content.prompt = _prompt(self._outer_arguments, args, kwargs)
             return self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
 
         generation = Generation(ticket, request)
@@ -239,10 +239,11 @@ def _prompt_length(arguments: Arguments, args: Args, kwargs: Kwargs) -> int:
     return len(arguments.get("prompt", args, kwargs) if embeddings is None else embeddings)
 
 
-def _prompt_text(arguments: Arguments, args: Args, kwargs: Kwargs) -> str | None:
+def _prompt(arguments: Arguments, args: Args, kwargs: Kwargs) -> tuple[Message, ...] | None:
     prompt, tokenizer = arguments.get("prompt", args, kwargs), arguments.get("tokenizer", args, kwargs)
     try:
-        return prompt if isinstance(prompt, str) else str(tokenizer.decode(list(map(int, prompt))))
+        text = prompt if isinstance(prompt, str) else str(tokenizer.decode(list(map(int, prompt))))
+        return (Message("user", (text_part(text),)),)
     except Exception as error:
         report_fault("a prompt could not be read for content capture", error)
         return None
