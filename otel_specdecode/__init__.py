@@ -37,27 +37,28 @@ def instrument(
         meter_provider: Takes the metrics; likewise.
         logger_provider: Takes the events; likewise.
     """
-    from otel_specdecode.instrumentors import MLXLMInstrumentor
+    from otel_specdecode.instrumentors import instrumentors
 
-    if find_spec("mlx_lm") is None:
-        return
-    instrumentor = MLXLMInstrumentor()
-    if instrumentor.is_instrumented_by_opentelemetry:
-        if tracer_provider is None and meter_provider is None and logger_provider is None:
-            return
-        instrumentor.uninstrument()
-    instrumentor.instrument(
-        tracer_provider=tracer_provider, meter_provider=meter_provider, logger_provider=logger_provider
-    )
+    given = any(provider is not None for provider in (tracer_provider, meter_provider, logger_provider))
+    for module, instrumentor in instrumentors().items():
+        if find_spec(module) is None:
+            continue
+        if instrumentor.is_instrumented_by_opentelemetry:
+            if not given:
+                continue
+            instrumentor.uninstrument()
+        instrumentor.instrument(
+            tracer_provider=tracer_provider, meter_provider=meter_provider, logger_provider=logger_provider
+        )
 
 
 def uninstrument() -> None:
     """Restore the engines. What has begun is still recorded; flush() delivers it."""
-    from otel_specdecode.instrumentors import MLXLMInstrumentor
+    from otel_specdecode.instrumentors import instrumentors
 
-    instrumentor = MLXLMInstrumentor()
-    if instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.uninstrument()
+    for instrumentor in instrumentors().values():
+        if instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.uninstrument()
 
 
 def configure(*, service_name: str | None = None) -> None:

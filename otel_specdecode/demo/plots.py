@@ -11,7 +11,7 @@ from bokeh.models.annotations import Legend, Span
 from bokeh.plotting import figure
 
 from otel_specdecode.demo import measures
-from otel_specdecode.demo.lineups import DRAFT_LENGTH
+from otel_specdecode.demo.engines.interface import DRAFT_LENGTH
 from otel_specdecode.demo.measures import of_mode
 from otel_specdecode.demo.results import Result
 from otel_specdecode.demo.runs import Run

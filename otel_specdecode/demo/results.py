@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from otel_specdecode.demo.lineups import DRAFT_LENGTH, Lineup
-from otel_specdecode.demo.measures import Verdict
+from otel_specdecode.demo.engines.interface import DRAFT_LENGTH
+from otel_specdecode.demo.lineups import Lineup
+from otel_specdecode.demo.measures import Verdict, of_mode
 from otel_specdecode.demo.runs import Run
 
 ECONOMICS = (
@@ -28,6 +29,12 @@ class Result:
     verdicts: Sequence[Verdict]
 
     @property
+    def heading(self) -> str:
+        """What stands above its numbers."""
+        title = self.lineup.engine.title
+        return f"{title}, padded target" if self.lineup.padded_blocks else title
+
+    @property
     def pays(self) -> bool:
         """Whether speculation was seen to pay."""
         return any(verdict.word == "pays" for verdict in self.verdicts)
@@ -36,6 +43,23 @@ class Result:
     def undecided(self) -> bool:
         """Whether there were too few prompts for any verdict."""
         return all(verdict.word == "too few prompts to tell" for verdict in self.verdicts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was run, in the order in which it is shown.
+
+    Attributes:
+        claims: Which names all of its telemetry had in common.
+    """
+
+    results: Sequence[Result]
+    claims: Sequence[str]
+
+    @property
+    def honest(self) -> list[Result]:
+        """The results of targets as they are, one an engine."""
+        return [result for result in self.results if not result.lineup.padded_blocks]
 
 
 def padding_note(result: Result) -> str | None:
@@ -55,7 +79,7 @@ def method_note(result: Result) -> str:
     return (
         f"{len(result.runs)} greedy requests over {_plural(len(lineup.prompts), 'prompt')}, at most {lineup.tokens} "
         f"tokens each, draft length k = {DRAFT_LENGTH}. Autoregressive and speculative requests alternate. One request "
-        "of each mode ran before as a warm-up and is in no number."
+        f"of each mode ran before as a warm-up and is in no number. {lineup.note}"
     )
 
 
@@ -71,7 +95,7 @@ def parted_note(result: Result) -> str:
     """Return whether the modes agreed on the text."""
     parted = [verdict for verdict in result.verdicts if verdict.parted]
     if not parted:
-        return "Every speculative request emitted the very tokens of its autoregressive one."
+        return "Every speculative request emitted the very text of its autoregressive one."
     told = "; ".join(
         f"{verdict.mode.name}: {', '.join(repr(result.lineup.prompts[i].text) for i in verdict.parted)}"
         for verdict in parted
@@ -82,6 +106,27 @@ def parted_note(result: Result) -> str:
         else "Greedy texts should agree; two tokens may have been equally likely up to rounding."
     )
     return f"Texts that differ from the autoregressive ones: {told}. {why}"
+
+
+def field_notes(report: Report) -> list[str]:
+    """Return what to know about all fields side by side."""
+    folding = (
+        "Counts and durations are means of a request, peak_rss is the greatest (of the whole process, with all that "
+        "was loaded by then), ratios are of the sums."
+    )
+    return [folding, *report.claims, *([_engines_note(report.honest)] if len(report.honest) > 1 else [])]
+
+
+def _engines_note(honest: Sequence[Result]) -> str:
+    """Return whether the engines agreed on the autoregressive text."""
+    texts = [{run.prompt: run.text for run in of_mode(result.runs, result.lineup.baseline.name)} for result in honest]
+    prompts = honest[0].lineup.prompts
+    parted = [repr(prompt.text) for i, prompt in enumerate(prompts) if len({each.get(i) for each in texts}) > 1]
+    told = (
+        f"{' and '.join(result.lineup.engine.title for result in honest)} emitted the same autoregressive text for "
+        f"{len(prompts) - len(parted)} of {_plural(len(prompts), 'prompt')}"
+    )
+    return f"{told}; they round differently, and parted on: {', '.join(parted)}." if parted else f"{told}."
 
 
 def factor(number: float | None) -> str:

@@ -12,9 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from otel_specdecode.demo import results
+from otel_specdecode.demo.engines.interface import Mode
 from otel_specdecode.demo.fields import Field, rows
 from otel_specdecode.demo.measures import Verdict, of_mode
-from otel_specdecode.demo.results import Result
+from otel_specdecode.demo.results import Report, Result
 
 _PIPE_WIDTH = 250
 """Columns where nobody set a width: enough that no table is cut."""
@@ -56,27 +57,31 @@ def progress(console: Console, title: str, steps: int) -> Iterator[Callable[[], 
     yield step
 
 
-def show(console: Console, result: Result) -> None:
-    """Print verdicts, the fields side by side, and what to know about them."""
+def show(console: Console, report: Report) -> None:
+    """Print a section for each engine, then all fields side by side, and what to know about them."""
+    for result in report.results:
+        _show_result(console, result)
+    say(console, results.HOW_TO_READ)
+    console.print()
+    _print_whole(console, _field_tables(console, report.results))
+    for note in results.field_notes(report):
+        say(console, note)
+    say(console, results.ECONOMICS, "italic")
+
+
+def _show_result(console: Console, result: Result) -> None:
     note = results.padding_note(result)
     console.print()
+    say(console, result.heading, "bold")
     if note:
         say(console, note, "bold yellow")
     _print_whole(console, [_verdict_table(result)])
-    say(console, results.HOW_TO_READ)
-    say(console, results.interval_note(result))
-    console.print()
-    _print_whole(console, _field_tables(console, result))
-    say(
-        console,
-        "Counts and durations are means of a request, peak_rss is the greatest (of the whole process, with all models "
-        "loaded), ratios are of the sums.",
-    )
     say(console, f"target: {result.lineup.about}.")
     for mode in result.lineup.modes:
         say(console, f"{mode.name}: {mode.about}.")
-    say(console, results.parted_note(result))
-    say(console, results.method_note(result))
+    for told in (results.interval_note(result), results.parted_note(result), results.method_note(result)):
+        say(console, told)
+    console.print()
 
 
 def _verdict_table(result: Result) -> Table:
@@ -103,27 +108,43 @@ def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def _field_tables(console: Console, result: Result) -> list[Table]:
-    """Return the side-by-side table, in several parts where the terminal is too narrow for all modes at once."""
-    fields, names = rows(), [mode.name for mode in result.lineup.drafts]
-    for size in range(len(names), 0, -1):
-        parts = [names[start : start + size] for start in range(0, len(names), size)]
-        tables = [_field_table(fields, result, [result.lineup.baseline.name, *part]) for part in parts]
-        if all(_width(console, table) <= console.width for table in tables):
+def _field_tables(console: Console, shown: Sequence[Result]) -> list[Table]:
+    """Return all modes side by side, in several parts where the terminal is too narrow for all of them at once."""
+    fields = rows()
+    tables = [_field_table(fields, [(result, result.lineup.modes) for result in shown])]
+    if _fit(console, tables):
+        return tables
+    return [table for result in shown for table in _parts(console, fields, result)]
+
+
+def _parts(console: Console, fields: Sequence[Field], result: Result) -> list[Table]:
+    """Return one result's modes in as few tables as fit, each with the baseline."""
+    baseline, drafts = result.lineup.baseline, result.lineup.drafts
+    for size in range(len(drafts), 0, -1):
+        parts = [drafts[start : start + size] for start in range(0, len(drafts), size)]
+        tables = [_field_table(fields, [(result, (baseline, *part))]) for part in parts]
+        if _fit(console, tables):
             break
     return tables
 
 
-def _field_table(fields: Sequence[Field], result: Result, names: Sequence[str]) -> Table:
+def _field_table(fields: Sequence[Field], columns: Sequence[tuple[Result, Sequence[Mode]]]) -> Table:
+    """Return a table of fields; above the modes of a result stands its heading."""
     table = _table(padding=1)
-    for heading in ("field", "unit"):
+    for heading in ("\nfield", "\nunit"):
         table.add_column(heading, no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    runs = [of_mode(result.runs, name) for name in names]
+    runs = []
+    for result, modes in columns:
+        for number, mode in enumerate(modes):
+            table.add_column(f"{'' if number else result.heading}\n{mode.name}", justify="right", no_wrap=True)
+            runs.append(of_mode(result.runs, mode.name))
     for field in fields:
         table.add_row(field.name, field.unit, *(field.show(each) for each in runs))
     return table
+
+
+def _fit(console: Console, tables: Sequence[Table]) -> bool:
+    return all(_width(console, table) <= console.width for table in tables)
 
 
 def _table(padding: int) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,3 +54,29 @@ class Arguments:
         if place is not None and place < len(args):
             return (*args[:place], value, *args[place + 1 :]), dict(kwargs)
         return args, dict(kwargs)
+
+
+def checked(function: Callable[..., Any], *needed: str) -> Arguments:
+    """Return a function's parameters.
+
+    Raises:
+        TypeError: If one of the needed parameters is missing.
+    """
+    arguments = Arguments(function)
+    missing = [name for name in needed if name not in arguments.names]
+    if missing:
+        raise TypeError(f"{getattr(function, '__name__', 'function')} has no parameter {', '.join(missing)}")
+    return arguments
+
+
+def integer(value: object) -> int | None:
+    """Return an argument as an int, None if it is none."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def number(value: object) -> float | None:
+    """Return an argument as a float, None if it is no number."""
+    return float(value) if isinstance(value, (int, float)) else None

@@ -10,6 +10,9 @@ Mode = Literal["autoregressive", "speculative"]
 Method = Literal["none", "draft_model", "prompt_lookup", "custom"]
 Cohort = Literal["normal", "control", "probe", "fallback", "bench"]
 
+ZERO_DRAFT_LENGTH = "zero_draft_length"
+"""Fallback reason of a request whose draft may propose no token."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -60,3 +63,8 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     batch_size: int | None = None
     passes_shared: bool = False
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it emits tokens, so that it has a mode; embeddings have none."""
+        return self.operation != "embeddings"

@@ -1,4 +1,4 @@
-"""Calls whose engine makes text of its tokens itself: what the caller gets is not what the engine's token loop yields."""
+"""Calls whose engine makes text of its tokens itself, so that the caller does not get what its token loop yields."""
 
 from __future__ import annotations
 
@@ -165,10 +165,11 @@ class TextCall:
 class Segment:
     """One completion of a call, as a part of its generation.
 
+    From one token to the next the engine works on the text, which counts as its own time: only the time that the
+    consumer held chunks is taken off.
+
     Attributes:
         generation: Where its tokens go.
-        asked: Clock reading (ns) at which the engine's token loop was resumed last. What counts for times is earlier:
-            from one token to the next the engine works on the text, and only the consumer's time is taken off.
     """
 
     def __init__(self, call: TextCall, finished: Callable[[Any], bool]) -> None:
@@ -179,20 +180,20 @@ class Segment:
             finished: Tells whether the last token is the target's own (correction or bonus).
         """
         self.generation = call.generation
-        self.asked = 0
         self._call = call
         self._finished = finished
 
     def begin(self) -> int:
         """Begin at the first resume of the engine's token loop."""
-        self.asked = self.generation.clock()
+        self.generation.timeline.loop_resumed = self.generation.clock()
         return self._call.ask()
 
     def resumed(self) -> int:
-        """Return the clock reading at which the next token is asked for, text work of the engine included."""
-        self.asked = self.generation.clock()
+        """Return the clock reading at which the next token counts as asked for."""
+        timeline = self.generation.timeline
+        timeline.loop_resumed = now = self.generation.clock()
         held, self._call.held = self._call.held, 0
-        return (self.generation.timeline.last_yield or self.asked) + held
+        return now if timeline.last_yield is None else timeline.last_yield + held
 
     def end(self, end: End) -> None:
         """Take the end of the completion."""

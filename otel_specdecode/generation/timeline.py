@@ -44,9 +44,11 @@ class Timeline:
         yields: Reading at which each token came.
         handed_over: Tokens in earlier stretches.
         chunks: Reading at which each piece of text was handed out, on engines where that is not once a token.
+        loop_resumed: Reading at which the engine's token loop was resumed last, where that is later than the token was
+            asked for because the engine works on the text in between.
     """
 
-    __slots__ = ("_last_handed_over", "chunks", "handed_over", "resumes", "yields")
+    __slots__ = ("_last_handed_over", "chunks", "handed_over", "loop_resumed", "resumes", "yields")
 
     def __init__(self) -> None:
         """Start with no token."""
@@ -54,6 +56,7 @@ class Timeline:
         self.yields: list[int] = []
         self.handed_over = 0
         self.chunks: list[int] | None = None
+        self.loop_resumed: int | None = None
         self._last_handed_over: int | None = None
 
     @property

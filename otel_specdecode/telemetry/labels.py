@@ -17,10 +17,15 @@ _FOLDED_FROM = 16
 
 def base_labels(request: Request) -> Labels:
     """Return the labels of every metric but those of the host."""
-    return {
+    labels = {
         Attr.GEN_AI_OPERATION_NAME: request.operation,
         Attr.GEN_AI_PROVIDER_NAME: request.provider,
         Attr.GEN_AI_REQUEST_MODEL: request.model or OTHER,
+    }
+    if not request.decodes:
+        return labels
+    return {
+        **labels,
         Attr.SPECDECODE_MODE: request.mode,
         Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
         Attr.SPECDECODE_METHOD: request.method,
@@ -29,6 +34,8 @@ def base_labels(request: Request) -> Labels:
 
 def rule_labels(request: Request, input_tokens: int | None) -> Labels:
     """Return the labels of the metrics that rules and the guard read."""
+    if not request.decodes:
+        return base_labels(request)
     return {
         **base_labels(request),
         Attr.SPECDECODE_DRAFT_LENGTH: draft_length_label(request.draft_max_tokens),

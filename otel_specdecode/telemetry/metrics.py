@@ -77,6 +77,8 @@ class GenerationMetrics:
 
     def progress(self, delta: Delta, facts: Facts, seconds: float) -> None:
         """Write what a stretch of a given stream time added."""
+        if not self._request.decodes:
+            return
         if not self._rule:
             self._rule = rule_labels(self._request, facts.input_tokens)
             self._write_zeros()
@@ -101,7 +103,8 @@ class GenerationMetrics:
         if record.request.batch_size is not None:
             return
         self._finish_server(record)
-        self._finish_own(record)
+        if record.request.decodes:
+            self._finish_own(record)
         if self._released:
             self._finish_released(record)
         if self._latest:
@@ -110,7 +113,8 @@ class GenerationMetrics:
     def _finish_server(self, record: Record) -> None:
         timing, tokens = record.timing, record.counts.tokens
         failed = _failure(record)
-        self._record(Metrics.GEN_AI_SERVER_REQUEST_DURATION, timing.duration, {**self._rule, **failed})
+        labels = self._rule or rule_labels(record.request, record.facts.input_tokens)
+        self._record(Metrics.GEN_AI_SERVER_REQUEST_DURATION, timing.duration, {**labels, **failed})
         if timing.time_to_first_token is None or failed:
             return
         self._record(Metrics.GEN_AI_SERVER_TIME_TO_FIRST_TOKEN, timing.time_to_first_token, self._rule)
@@ -124,6 +128,7 @@ class GenerationMetrics:
             (Metrics.SPECDECODE_DECODE_TIME_PER_TOKEN, timing.time_per_token),
             (Metrics.SPECDECODE_PREFILL_DURATION, timing.prefill),
             (Metrics.SPECDECODE_DECODE_DURATION, timing.decode),
+            (Metrics.SPECDECODE_DRAFT_DURATION, None if record.request.method == "none" else timing.draft),
         ):
             if seconds is not None:
                 self._record(metric, seconds, self._rule)
@@ -131,26 +136,29 @@ class GenerationMetrics:
     def _finish_released(self, record: Record) -> None:
         timing, labels = record.timing, self._base
         self._record(Metrics.GEN_AI_CLIENT_OPERATION_DURATION, timing.duration, {**labels, **_failure(record)})
-        if record.request.stream and timing.time_to_first_token is not None:
-            self._record(Metrics.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK, timing.time_to_first_token, labels)
+        if record.request.stream and timing.time_to_first_chunk is not None:
+            self._record(Metrics.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK, timing.time_to_first_chunk, labels)
         usage = Metrics.GEN_AI_CLIENT_TOKEN_USAGE
         if record.facts.input_tokens is not None:
             self._record(usage, record.facts.input_tokens, {**labels, Attr.GEN_AI_TOKEN_TYPE: _INPUT})
-        self._record(usage, record.counts.tokens, {**labels, Attr.GEN_AI_TOKEN_TYPE: _OUTPUT})
+        if record.request.decodes:
+            self._record(usage, record.counts.tokens, {**labels, Attr.GEN_AI_TOKEN_TYPE: _OUTPUT})
 
     def _finish_latest(self, record: Record) -> None:
         timing, labels = record.timing, self._base
         failed = {**labels, **_failure(record)}
         self._record(Metrics.GEN_AI_CLIENT_INFERENCE_DURATION, timing.duration, failed)
-        if record.request.stream and timing.time_to_first_token is not None:
-            self._record(Metrics.GEN_AI_CLIENT_INFERENCE_TIME_TO_FIRST_CHUNK, timing.time_to_first_token, labels)
+        if record.request.stream and timing.time_to_first_chunk is not None:
+            self._record(Metrics.GEN_AI_CLIENT_INFERENCE_TIME_TO_FIRST_CHUNK, timing.time_to_first_chunk, labels)
         read, output = record.facts.input_tokens or 0, record.counts.tokens
         if record.facts.input_tokens is not None:
             self._record(Metrics.GEN_AI_CLIENT_INFERENCE_OPERATION_INPUT_TOKENS, read, failed)
-        self._record(Metrics.GEN_AI_CLIENT_INFERENCE_OPERATION_OUTPUT_TOKENS, output, failed)
         text = {**labels, Attr.GEN_AI_TOKEN_MODALITY: _TEXT}
-        cached = record.facts.cached_tokens
         self._add(Metrics.GEN_AI_CLIENT_INFERENCE_USAGE_INPUT_TOKENS, read, text)
+        if not record.request.decodes:
+            return
+        cached = record.facts.cached_tokens
+        self._record(Metrics.GEN_AI_CLIENT_INFERENCE_OPERATION_OUTPUT_TOKENS, output, failed)
         self._add(Metrics.GEN_AI_CLIENT_INFERENCE_USAGE_OUTPUT_TOKENS, output, text)
         self._add(Metrics.GEN_AI_CLIENT_INFERENCE_USAGE_CACHE_READ_INPUT_TOKENS, cached, text)
 

@@ -40,11 +40,15 @@ class Attr:
     GEN_AI_CONVERSATION_ID: Final = "gen_ai.conversation.id"
     """The conversation this request belongs to, as the caller named it."""
 
+    GEN_AI_EMBEDDINGS_DIMENSION_COUNT: Final = "gen_ai.embeddings.dimension.count"
+    """Length of each vector that was made."""
+
     GEN_AI_INPUT_MESSAGES: Final = "gen_ai.input.messages"
     """The prompt as chat messages. Only if the user opted in to message content."""
 
     GEN_AI_OPERATION_NAME: Final = "gen_ai.operation.name"
-    """What was called, `chat` where the engine itself applies the chat template, else `text_completion`."""
+    """What was called, `chat` where the engine itself applies the chat template, `embeddings` where it makes
+    vectors, else `text_completion`."""
 
     GEN_AI_OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
     """The output as chat messages. Only if the user opted in to message content."""
@@ -159,6 +163,11 @@ class Attr:
     """Requests for a proposal, in {call}, those answered with no token included. One call can take several draft
     passes, or none."""
 
+    SPECDECODE_DRAFT_DURATION: Final = "specdecode.draft.duration"
+    """Time spent on drafting, in s: from a token asked for to the entry of the pass that verifies what the draft
+    answers. Holds the draft's prefill; part of `specdecode.decode.duration`; 0 in autoregressive mode. On
+    llama.cpp alone: MLX runs its passes later than it is asked to, so there it cannot be told."""
+
     SPECDECODE_DRAFT_LENGTH: Final = "specdecode.draft.length"
     """The configured draft length k as a metric label: `0` to `15`, `16+` for all above, `unknown` for a custom
     draft that does not tell. The exact number is the span attribute `specdecode.draft.max_tokens`."""
@@ -228,8 +237,9 @@ class Attr:
     nothing shows in the counts, not here."""
 
     SPECDECODE_PREFILL_DURATION: Final = "specdecode.prefill.duration"
-    """Time from the first resume to the entry of the first target pass after the prompt, in s. Holds the draft's
-    prefill on MLX; on llama.cpp that falls into decode. Absent where the engine does not let it be seen."""
+    """Time from the first resume to the entry of the first target pass after the prompt, in s; on llama.cpp to the
+    end of the pass over the prompt. Holds the draft's prefill on MLX; on llama.cpp that falls into decode. Absent
+    where the engine does not let it be seen."""
 
     SPECDECODE_PREFILL_PASSES: Final = "specdecode.prefill.passes"
     """Target passes whose input holds prompt tokens only, in {pass}. Not in `specdecode.decode.passes`."""
@@ -267,7 +277,7 @@ class Attr:
 class Enum:
     """Closed value sets of attributes, in the order of the registry."""
 
-    GEN_AI_OPERATION_NAME: Final[tuple[str, ...]] = ("chat", "text_completion")
+    GEN_AI_OPERATION_NAME: Final[tuple[str, ...]] = ("chat", "text_completion", "embeddings")
     GEN_AI_OUTPUT_TYPE: Final[tuple[str, ...]] = ("text", "json", "image", "speech")
     GEN_AI_PROVIDER_NAME: Final[tuple[str, ...]] = ("mlx", "llama_cpp")
     GEN_AI_TOKEN_MODALITY: Final[tuple[str, ...]] = ("text", "image", "audio", "unknown")
@@ -287,9 +297,9 @@ class Enum:
         "nothing_proposed", "tenant_budget", "zero_draft_length", "engine_bypass",
     )
     SPECDECODE_HAZARD_ID: Final[tuple[str, ...]] = (
-        "draft_not_trimmable", "sliding_window_exceeded", "draft_exceeds_batch", "scores_overflow", "recurrent_target",
-        "context_not_padded", "vocab_mismatch", "nothing_proposed", "all_rejected", "processors_with_draft",
-        "cache_reuse_short",
+        "draft_not_trimmable", "sliding_window_exceeded", "draft_exceeds_batch", "scores_overflow", "logits_not_kept",
+        "recurrent_target", "context_not_padded", "vocab_mismatch", "nothing_proposed", "all_rejected",
+        "processors_with_draft", "cache_reuse_short",
     )
     SPECDECODE_METHOD: Final[tuple[str, ...]] = ("none", "draft_model", "prompt_lookup", "custom")
     SPECDECODE_MODE: Final[tuple[str, ...]] = ("autoregressive", "speculative")
@@ -668,6 +678,24 @@ class Metrics:
         buckets=None,
     )
 
+    SPECDECODE_DRAFT_DURATION: Final = Metric(
+        name="specdecode.draft.duration",
+        instrument="histogram",
+        unit="s",
+        brief=(
+            "Time spent on drafting, the draft's prefill included; part of `specdecode.decode.duration`. One value "
+            "a request with a draft, on llama.cpp alone: MLX runs its passes later than it is asked to, so there it "
+            "cannot be told."
+        ),
+        value_type="double",
+        labels=(
+            Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
+            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+        ),
+        buckets=_SECONDS_BOUNDS,
+    )
+
     SPECDECODE_DRAFT_PASSES: Final = Metric(
         name="specdecode.draft.passes",
         instrument="counter",
@@ -750,8 +778,9 @@ class Metrics:
         instrument="histogram",
         unit="s",
         brief=(
-            "Time from the first resume to the entry of the first target pass after the prompt. Less than "
-            "`gen_ai.server.time_to_first_token`, which ends at the first token. One value a request."
+            "Time from the first resume to the entry of the first target pass after the prompt, on llama.cpp to the "
+            "end of the pass over the prompt. Less than `gen_ai.server.time_to_first_token`, which ends at the "
+            "first token. One value a request."
         ),
         value_type="double",
         labels=(

@@ -28,7 +28,7 @@ def start_attributes(request: Request) -> dict[str, Value]:
     }
     if request.batch_size is not None:
         attributes[Attr.SPECDECODE_BATCH_SIZE] = request.batch_size
-    else:
+    elif request.decodes:
         attributes |= {
             Attr.SPECDECODE_MODE: request.mode,
             Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
@@ -66,10 +66,7 @@ def end_span(
                 span.set_attribute(Attr.ERROR_TYPE, ending.error_type)
                 span.set_status(Status(StatusCode.ERROR))
             if record is not None:
-                attributes = _common(record, hazards, peaks)
-                if record.request.batch_size is None:
-                    attributes = {**attributes, **_request(record), **_counts(record), **_times(record)}
-                span.set_attributes(_known(attributes))
+                span.set_attributes(_known(_end_attributes(record, hazards, peaks)))
     finally:
         span.end(end_time)
 
@@ -78,14 +75,33 @@ def _known(attributes: Attributes) -> dict[str, Value]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
-def _common(record: Record, hazards: Sequence[str], peaks: tuple[int, int]) -> Attributes:
+def _end_attributes(record: Record, hazards: Sequence[str], peaks: tuple[int, int]) -> Attributes:
+    request = record.request
+    memory: Attributes = {
+        Attr.SPECDECODE_PROCESS_PEAK_RSS: peaks[0],
+        Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: peaks[1],
+    }
+    if not request.decodes:
+        return {**memory, **_embeddings(record)}
+    passes = {**memory, **_passes(record), Attr.SPECDECODE_HAZARD_IDS: tuple(hazards) or None}
+    if request.batch_size is not None:
+        return passes
+    return {**passes, **_request(record), **_counts(record), **_times(record)}
+
+
+def _embeddings(record: Record) -> Attributes:
+    return {
+        Attr.GEN_AI_RESPONSE_MODEL: record.request.model,
+        Attr.GEN_AI_USAGE_INPUT_TOKENS: record.facts.input_tokens,
+        Attr.GEN_AI_EMBEDDINGS_DIMENSION_COUNT: record.facts.embedding_dimensions,
+    }
+
+
+def _passes(record: Record) -> Attributes:
     counts, shared = record.counts, record.request.passes_shared
     return {
         Attr.SPECDECODE_DECODE_PASSES: counts.decode_passes,
         Attr.SPECDECODE_PREFILL_PASSES: None if shared else counts.prefill_passes,
-        Attr.SPECDECODE_PROCESS_PEAK_RSS: peaks[0],
-        Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: peaks[1],
-        Attr.SPECDECODE_HAZARD_IDS: tuple(hazards) or None,
     }
 
 
@@ -104,7 +120,7 @@ def _request(record: Record) -> Attributes:
         Attr.GEN_AI_REQUEST_STOP_SEQUENCES: sampling.stop_sequences or None,
         Attr.GEN_AI_RESPONSE_MODEL: record.request.model,
         Attr.GEN_AI_RESPONSE_FINISH_REASONS: None if reason is None else (reason,),
-        Attr.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: record.timing.time_to_first_token if record.request.stream else None,
+        Attr.GEN_AI_RESPONSE_TIME_TO_FIRST_CHUNK: record.timing.time_to_first_chunk if record.request.stream else None,
         Attr.GEN_AI_USAGE_INPUT_TOKENS: facts.input_tokens,
         Attr.GEN_AI_USAGE_OUTPUT_TOKENS: record.counts.tokens,
         Attr.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: facts.cached_tokens or None,
@@ -116,7 +132,7 @@ def _counts(record: Record) -> Attributes:
     return {
         Attr.SPECDECODE_DRAFT_PASSES: counts.draft_passes,
         Attr.SPECDECODE_DRAFT_CALLS: counts.draft_calls,
-        Attr.SPECDECODE_DRAFT_PREFILL_PASSES: counts.draft_prefill_passes,
+        Attr.SPECDECODE_DRAFT_PREFILL_PASSES: None if counts.draft_passes is None else counts.draft_prefill_passes,
         Attr.SPECDECODE_DRAFT_PROPOSED_TOKENS: counts.proposed,
         Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS: counts.accepted,
         Attr.SPECDECODE_DRAFT_REJECTED_TOKENS: counts.rejected,
@@ -136,6 +152,7 @@ def _times(record: Record) -> Attributes:
         Attr.SPECDECODE_PREFILL_DURATION: timing.prefill,
         Attr.SPECDECODE_DECODE_DURATION: timing.decode,
         Attr.SPECDECODE_CONSUMER_DURATION: timing.consumer,
+        Attr.SPECDECODE_DRAFT_DURATION: timing.draft,
         Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: timing.tokens_per_second,
         Attr.SPECDECODE_INTER_TOKEN_LATENCY_P50: timing.wait_p50,
         Attr.SPECDECODE_INTER_TOKEN_LATENCY_P95: timing.wait_p95,

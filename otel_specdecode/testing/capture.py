@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 import otel_specdecode
-from otel_specdecode.instrumentors import MLXLMInstrumentor
+from otel_specdecode.instrumentors import instrumentors
 from otel_specdecode.telemetry.listener import Listener, recorder
 
 try:
@@ -149,7 +149,7 @@ def capture() -> Iterator[Telemetry]:
     Raises:
         RuntimeError: If they are instrumented already: what they emit would go elsewhere.
     """
-    if MLXLMInstrumentor().is_instrumented_by_opentelemetry:
+    if any(instrumentor.is_instrumented_by_opentelemetry for instrumentor in instrumentors().values()):
         raise RuntimeError("the engines are instrumented already; call otel_specdecode.uninstrument() first")
     telemetry = Telemetry()
     otel_specdecode.instrument(

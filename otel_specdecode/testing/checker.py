@@ -233,7 +233,7 @@ def _told(condition: Raw) -> str:
 
 
 def _span(span: ObservedSpan, registry: Raw) -> Iterator[Finding]:
-    declared = next((each for each in registry["spans"] if each["told_by"] in span.attributes), None)
+    declared = next((each for each in registry["spans"] if _is_told(each["told_by"], span.attributes)), None)
     if declared is None:
         told_by = " nor ".join(each["told_by"] for each in registry["spans"])
         yield _violation("unknown_span", span.name, f"has neither {told_by}")
@@ -245,6 +245,11 @@ def _span(span: ObservedSpan, registry: Raw) -> Iterator[Finding]:
     yield from _span_name(span, declared)
     yield from _values(where, span.attributes, registry)
     yield from _presence(where, span.attributes, declared["attributes"], registry, span.status)
+
+
+def _is_told(told_by: str, attributes: Raw) -> bool:
+    key, _, value = told_by.partition("=")
+    return key in attributes and (not value or bool(attributes[key] == value))
 
 
 def _span_name(span: ObservedSpan, declared: Raw) -> Iterator[Finding]:
@@ -293,8 +298,11 @@ def _number(where: str, instrument: str, value: float | None, declared: Raw) -> 
 def _labels(where: str, seen: Raw, declared: Raw) -> Iterator[Finding]:
     """Labels are exactly those declared: one too many or too few makes another series."""
     for key, use in declared.items():
-        if use["level"] == "required" and key not in seen:
+        needed = use["level"] == "required" or ("required_when" in use and _holds(use["required_when"], seen, "unset"))
+        if needed and key not in seen:
             yield _violation("missing_label", f"{where}/{key}", "is not on a data point")
+        if key in seen and "absent_when" in use and _holds(use["absent_when"], seen, "unset"):
+            yield _violation("forbidden_label", f"{where}/{key}", f"is there although {_told(use['absent_when'])}")
     for key in seen:
         if key not in declared:
             yield _violation("unexpected_label", f"{where}/{key}", "is not declared for this metric")

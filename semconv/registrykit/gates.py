@@ -47,7 +47,7 @@ def _distinct_names(named: Iterable[tuple[str, str]]) -> None:
 def _spans_are_told_apart(registry: Registry) -> None:
     for span in registry.spans:
         levels = {use.key: use.level for use in span.uses}
-        if levels.get(span.told_by) != "required":
+        if levels.get(span.told_by.partition("=")[0]) != "required":
             raise RegistryError("spans", span.ident, f"is told by {span.told_by}, which it does not require")
         for key in re.findall(r"{([^}]+)}", span.name_pattern):
             if key not in levels:

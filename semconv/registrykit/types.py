@@ -62,7 +62,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Span:
-    """One kind of span, told from the others by the attribute ``told_by``."""
+    """One kind of span, told from the others by ``told_by``: the presence of an attribute, or ``key=value``."""
 
     ident: str
     kind: str

@@ -12,15 +12,16 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.common", reason="needs th
 
 from otel_specdecode.demo import measures
 from otel_specdecode.demo.capture import Buckets, Taken
-from otel_specdecode.demo.lineups import Lineup, Mode, Prompt
+from otel_specdecode.demo.lineups import Lineup
 from otel_specdecode.demo.runs import Run
 from otel_specdecode.telemetry.names import Attr
+from tests.demo.made import made_lineup
 
 # The worked example: accepted per round, all finished, k = 4.
 ACCEPTED = [2, 3, 1, 4, 2, 0, 3, 3]
 
 
-def worked_run(mode: str = "draft", pair: int = 0, per_second: float = 100.0, tokens: tuple[int, ...] = (1,)) -> Run:
+def worked_run(mode: str = "draft", pair: int = 0, per_second: float = 100.0, text: str = "same") -> Run:
     by_position = {place: sum(accepted > place for accepted in ACCEPTED) for place in range(4)}
     attributes: dict[str, Any] = {
         Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS: 18,
@@ -32,27 +33,19 @@ def worked_run(mode: str = "draft", pair: int = 0, per_second: float = 100.0, to
         Attr.SPECDECODE_DECODE_DURATION: 0.5,
     }
     rounds = Buckets((0.01, 0.02, 0.04), (0, 4, 4, 0), 0.16)
-    return Run(mode, pair, pair, tokens, Taken(attributes, 0, 1, rounds, by_position))
+    return Run(mode, pair, pair, text, Taken(attributes, 0, 1, rounds, by_position))
 
 
-def plain_run(pair: int = 0, per_second: float = 50.0, tokens: tuple[int, ...] = (1,)) -> Run:
+def plain_run(pair: int = 0, per_second: float = 50.0, text: str = "same") -> Run:
     attributes: dict[str, Any] = {
         Attr.SPECDECODE_ACCEPTANCE_LENGTH: 1.0,
         Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
     }
-    return Run("ar", pair, pair, tokens, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {}))
+    return Run("autoregressive", pair, pair, text, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {}))
 
 
 def lineup(prompts: int) -> Lineup:
-    return Lineup(
-        about="",
-        target=None,
-        tokenizer=None,
-        baseline=Mode("ar", ""),
-        drafts=(Mode("draft", ""),),
-        prompts=tuple(Prompt(f"prompt {number}", []) for number in range(prompts)),
-        tokens=8,
-    )
+    return made_lineup(prompts=[f"prompt {number}" for number in range(prompts)])
 
 
 def test_the_worked_example_keeps_its_numbers() -> None:
@@ -96,7 +89,7 @@ def test_an_interval_that_straddles_one_is_no_verdict() -> None:
 
 
 def test_prompts_whose_texts_part_are_named() -> None:
-    runs = [plain_run(0), worked_run(pair=0), plain_run(1), worked_run(pair=1, tokens=(2,))]
+    runs = [plain_run(0), worked_run(pair=0), plain_run(1), worked_run(pair=1, text="other")]
     (verdict,) = measures.verdicts(lineup(2), runs, seed=1)
     assert verdict.parted == (1,)
 

@@ -1,9 +1,6 @@
-"""The page where there is little or something unusual to show, and the padded target that leads there."""
+"""The page where there is little or something unusual to show."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,71 +8,49 @@ pytest.importorskip("bokeh", reason="needs the [demo] extra")
 pytest.importorskip("jinja2", reason="needs the [demo] extra")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.common", reason="needs the [demo] extra")
 
-from otel_specdecode.demo.capture import Buckets, Taken
-from otel_specdecode.demo.lineups import Lineup, Mode, Prompt, Size, build
-from otel_specdecode.demo.measures import verdicts
 from otel_specdecode.demo.page import page
-from otel_specdecode.demo.results import Result
-from otel_specdecode.demo.runs import Run
+from otel_specdecode.demo.results import Report, Result
 from otel_specdecode.telemetry.names import Attr
+from tests.demo.made import LLAMA_CPP, made_lineup, made_result
 
 
-def result(
-    text: str = "a prompt", padded_blocks: int = 0, quantised: bool = False, tokens: tuple[int, ...] = (1,)
-) -> Result:
-    lineup = Lineup(
-        about="a model",
-        target=None,
-        tokenizer=None,
-        baseline=Mode("autoregressive", "alone"),
-        drafts=(Mode("draft", "small"),),
-        prompts=(Prompt(text, []),),
-        tokens=8,
-        padded_blocks=padded_blocks,
-        quantised=quantised,
-    )
-    attributes: dict[str, Any] = {Attr.SPECDECODE_MODE: "speculative", Attr.GEN_AI_REQUEST_MODEL: "<b>bold</b>"}
-    runs = [
-        Run("autoregressive", 0, 0, (1,), Taken(attributes, 0, 1, Buckets(), {})),
-        Run("draft", 0, 0, tokens, Taken(attributes, 1, 2, Buckets(), {})),
-    ]
-    return Result(lineup, runs, verdicts(lineup, runs, seed=1))
+def paged(*results: Result) -> str:
+    return page(Report(results, ["The names are told."]))
 
 
 def test_requests_too_short_for_any_number_still_make_a_page() -> None:
-    text = page([result()])
+    text = paged(made_result(made_lineup()))
     assert "too few prompts to tell" in text
     assert "PADDED TARGET" not in text
+    assert "The names are told." in text
 
 
 def test_a_padded_target_is_told_above_its_numbers() -> None:
-    text = page([result(), result(padded_blocks=28)])
-    assert text.index("PADDED TARGET: 28 blocks") > text.index("One request of each")
-    assert text.count("<h2>With a padded target</h2>") == 1
+    text = paged(made_result(made_lineup()), made_result(made_lineup(padded_blocks=28)))
+    assert text.count("<h2>MLX-LM, padded target</h2>") == 1
+    assert text.index("<h2>MLX-LM, padded target</h2>") < text.index("PADDED TARGET: 28 blocks") < text.rindex("<dl>")
 
 
 def test_texts_that_part_are_named_and_names_are_escaped() -> None:
-    text = page([result(text="<i>tag</i>", tokens=(2,), quantised=True)])
+    lineup = made_lineup(prompts=["<i>tag</i>"], quantised=True)
+    text = paged(made_result(lineup, text="other", **{Attr.GEN_AI_REQUEST_MODEL: "<b>bold</b>"}))
     assert "Texts that differ from the autoregressive ones: draft: &#39;&lt;i&gt;tag&lt;/i&gt;&#39;" in text
     assert "With quantised weights that happens" in text
     assert "<b>bold</b>" not in text
 
 
-@pytest.mark.mlx
-@pytest.mark.slow
-def test_the_slower_target_emits_the_same_text_and_says_that_it_is_padded(tmp_path: Path) -> None:
-    from mlx_lm import stream_generate
+def test_prompts_on_which_the_engines_part_are_named() -> None:
+    prompts = ["one", "two"]
+    first = made_result(made_lineup(prompts=prompts))
+    second = made_result(made_lineup(prompts=prompts, engine=LLAMA_CPP), baseline_text="other")
+    assert "emitted the same autoregressive text for 0 of 2 prompts" in paged(first, second)
+    assert "emitted the same autoregressive text" not in paged(first)
 
-    lineup = build("tiny", Size(tokens=8, prompts=1), tmp_path)
-    assert lineup.slower is not None
-    slower = lineup.slower()
-    assert slower.padded_blocks == 28
-    assert "padded" in slower.about
-    texts = [
-        [
-            response.token
-            for response in stream_generate(each.target, each.tokenizer, each.prompts[0].tokens, max_tokens=8)
-        ]
-        for each in (lineup, slower)
-    ]
-    assert texts[0] == texts[1]
+
+def test_both_engines_stand_side_by_side() -> None:
+    text = paged(made_result(made_lineup()), made_result(made_lineup(engine=LLAMA_CPP)))
+    assert text.index("<h2>MLX-LM</h2>") < text.index("<h2>llama.cpp</h2>")
+    fields = text.partition("All modes, field by field")[2].partition("One span of each mode")[0]
+    assert fields.count(f"<code>{Attr.SPECDECODE_ROLLBACKS}</code>") == 1
+    assert "MLX-LM<br>autoregressive" in text
+    assert "llama.cpp<br>draft" in text

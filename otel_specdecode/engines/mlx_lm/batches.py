@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from otel_specdecode.engines.arguments import checked
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import CountingStandIn
-from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, Wrapped, checked
+from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, Wrapped
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Relay
 from otel_specdecode.generation.record import Ending

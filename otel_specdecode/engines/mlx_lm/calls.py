@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from otel_specdecode.engines.arguments import Arguments
-from otel_specdecode.generation.request import Method, Mode, Request, Sampling
+from otel_specdecode.engines.arguments import Arguments, integer, number
+from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Request, Sampling
 from otel_specdecode.identity.names import ModelBook, public_name
 
 PROVIDER = "mlx"
@@ -17,8 +16,6 @@ PROVIDER = "mlx"
 
 DEFAULT_DRAFT_LENGTH = 2
 """mlx-lm's draft length where a call names none (its command line and server name 3)."""
-
-ZERO_DRAFT_LENGTH = "zero_draft_length"
 
 
 class SamplerBook:
@@ -30,12 +27,12 @@ class SamplerBook:
 
     def remember(self, sampler: Callable[..., Any], arguments: Arguments, args: Any, kwargs: Any) -> None:
         """Remember what a sampler was made from; at temperature 0 nothing else has an effect."""
-        temperature = _number(arguments.get("temp", args, kwargs))
+        temperature = number(arguments.get("temp", args, kwargs))
         if not temperature:
             self._known[sampler] = Sampling(temperature=temperature)
             return
-        top_p = _number(arguments.get("top_p", args, kwargs))
-        top_k = _integer(arguments.get("top_k", args, kwargs))
+        top_p = number(arguments.get("top_p", args, kwargs))
+        top_k = integer(arguments.get("top_k", args, kwargs))
         self._known[sampler] = Sampling(temperature=temperature, top_p=top_p or None, top_k=top_k or None)
 
     def sampling(self, sampler: Any) -> Sampling:
@@ -84,7 +81,7 @@ class CallReader:
             draft_max_tokens=length,
             fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
             stream=stream,
-            sampling=replace(sampling, max_tokens=_integer(arguments.get("max_tokens", args, kwargs))),
+            sampling=replace(sampling, max_tokens=integer(arguments.get("max_tokens", args, kwargs))),
         )
 
     def speculates(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -104,7 +101,7 @@ class CallReader:
     def _mode(draft: object, draft_length: object) -> tuple[Mode, Mode, int | None]:
         if draft is None:
             return "autoregressive", "autoregressive", 0
-        length = DEFAULT_DRAFT_LENGTH if draft_length is None else _integer(draft_length)
+        length = DEFAULT_DRAFT_LENGTH if draft_length is None else integer(draft_length)
         verifies = length is None or length >= 1
         return "speculative" if verifies else "autoregressive", "speculative", length
 
@@ -113,14 +110,3 @@ def cached_tokens(prompt_cache: object) -> int:
     """Return the number of prompt tokens whose KV entries a cache already holds; 0 where it does not tell."""
     offsets = [getattr(layer, "offset", 0) for layer in prompt_cache] if isinstance(prompt_cache, (list, tuple)) else []
     return max((offset for offset in offsets if isinstance(offset, int)), default=0)
-
-
-def _integer(value: object) -> int | None:
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-from otel_specdecode.engines.arguments import Arguments
+from otel_specdecode.engines.arguments import Arguments, checked
 from otel_specdecode.engines.mlx_lm import hazards
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, TargetStandIn
@@ -218,19 +218,6 @@ class StreamHooks:
                 return False
             frame = frame.f_back
         return False
-
-
-def checked(function: Wrapped, *needed: str) -> Arguments:
-    """Return a function's parameters.
-
-    Raises:
-        TypeError: If one of the needed parameters is missing.
-    """
-    arguments = Arguments(function)
-    missing = [name for name in needed if name not in arguments.names]
-    if missing:
-        raise TypeError(f"{getattr(function, '__name__', 'function')} has no parameter {', '.join(missing)}")
-    return arguments
 
 
 def _prompt_length(arguments: Arguments, args: Args, kwargs: Kwargs) -> int:

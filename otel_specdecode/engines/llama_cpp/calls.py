@@ -1,0 +1,112 @@
+"""Reads what llama-cpp-python's calls are asked for, and what drafts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otel_specdecode.engines.arguments import Arguments, integer, number
+from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
+from otel_specdecode.identity.gguf import gguf_name
+
+PROVIDER = "llama_cpp"
+"""GenAI provider name. A dot would read as a sub-namespace, so it is not `llama.cpp`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What drafts for a Llama.
+
+    Attributes:
+        method: What proposes tokens.
+        length: The configured draft length k, None if it does not tell; 0 without a draft.
+        llama: The Llama that a draft model runs on, None where there is none or it is not to be seen.
+    """
+
+    method: Method = "none"
+    length: int | None = 0
+    llama: Any = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it proposes anything."""
+        return self.method != "none" and (self.length is None or self.length >= 1)
+
+
+class CallReader:
+    """Turns a call's arguments into a request."""
+
+    def __init__(self, llama_class: type, lookup_class: type) -> None:
+        """Know the engine's classes.
+
+        Args:
+            llama_class: `llama_cpp.Llama`.
+            lookup_class: `llama_cpp.llama_speculative.LlamaPromptLookupDecoding`.
+        """
+        self._llama_class = llama_class
+        self._lookup_class = lookup_class
+
+    def draft(self, llama: Any) -> Draft:
+        """Return what drafts for a Llama at this moment.
+
+        A draft model is any draft that holds a Llama in an attribute; what keeps its model elsewhere is custom.
+        """
+        model = getattr(llama, "draft_model", None)
+        if model is None:
+            return Draft()
+        length = integer(getattr(model, "num_pred_tokens", None))
+        if isinstance(model, self._lookup_class):
+            return Draft("prompt_lookup", length)
+        held = getattr(model, "__dict__", {}).values()
+        inner = next((each for each in held if isinstance(each, self._llama_class)), None)
+        return Draft("custom", length) if inner is None else Draft("draft_model", length, inner)
+
+    def request(self, llama: Any, operation: Operation, draft: Draft, sampling: Sampling, *, stream: bool) -> Request:
+        """Return the request of one call."""
+        requested: Mode = "autoregressive" if draft.method == "none" else "speculative"
+        mode: Mode = "speculative" if draft.speculates else "autoregressive"
+        return Request(
+            operation=operation,
+            provider=PROVIDER,
+            model=model_name(llama),
+            mode=mode,
+            requested_mode=requested,
+            method=draft.method,
+            draft_model=None if draft.llama is None else model_name(draft.llama),
+            draft_max_tokens=draft.length,
+            fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
+            stream=stream,
+            sampling=sampling,
+        )
+
+
+def model_name(llama: Any) -> str | None:
+    """Return the name a caller knows a Llama's model by, from its file."""
+    path = getattr(llama, "model_path", None)
+    return gguf_name(path) if isinstance(path, str) and path else None
+
+
+def sampling_of(arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampling:
+    """Return the sampling parameters of a call, the engine's own defaults included; at temperature 0 only what counts.
+
+    No limit on tokens is None: the engine goes on to the end of the context where it is 0 or less.
+    """
+
+    def get(name: str) -> Any:
+        return arguments.get(name, args, kwargs)
+
+    temperature = number(get("temperature" if "temperature" in arguments.names else "temp"))
+    limit = integer(get("max_tokens"))
+    chosen = temperature != 0
+    stop = get("stop") or ()
+    return Sampling(
+        max_tokens=limit if limit is not None and limit > 0 else None,
+        temperature=temperature,
+        top_p=number(get("top_p")) if chosen else None,
+        top_k=integer(get("top_k")) if chosen else None,
+        seed=integer(get("seed")),
+        frequency_penalty=number(get("frequency_penalty")),
+        presence_penalty=number(get("presence_penalty")),
+        stop_sequences=(stop,) if isinstance(stop, str) else tuple(each for each in stop if isinstance(each, str)),
+    )

@@ -1,0 +1,32 @@
+"""The few low-level functions of llama-cpp-python that are asked, under the names its versions gave them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def synchronize(llama: Any) -> None:
+    """Wait until the work handed to the device is done; the next sampling would."""
+    import llama_cpp
+
+    llama_cpp.llama_synchronize(llama.ctx)
+
+
+def ends_generation(llama: Any, token: int) -> bool:
+    """Return whether a token ends a generation (EOS, end of turn and the like)."""
+    import llama_cpp
+
+    if llama._model.model is None:  # closed meanwhile
+        return False
+    if hasattr(llama_cpp, "llama_vocab_is_eog"):
+        return bool(llama_cpp.llama_vocab_is_eog(llama._model.vocab, token))
+    return bool(llama_cpp.llama_token_is_eog(llama._model.model, token))
+
+
+def keeps_state(llama: Any) -> bool:
+    """Return whether a model keeps a recurrent state, which cannot be rewound token by token."""
+    import llama_cpp
+
+    model = llama._model.model
+    hybrid = getattr(llama_cpp, "llama_model_is_hybrid", None)
+    return bool(llama_cpp.llama_model_is_recurrent(model)) or bool(hybrid is not None and hybrid(model))

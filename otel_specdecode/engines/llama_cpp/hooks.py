@@ -1,0 +1,105 @@
+"""Puts the wrappers in place as llama-cpp-python is imported, and takes them out again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import wrapt
+
+from otel_specdecode.engines.llama_cpp.calls import CallReader
+from otel_specdecode.engines.llama_cpp.watching import Watching
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.observer import Observer, Relay
+
+_MODULE = "llama_cpp.llama"
+
+_PASSES = "eval"
+
+Hook = Callable[..., Any]
+
+
+class _Patch(NamedTuple):
+    name: str
+    original: Any
+    replacement: Any
+
+
+class LlamaCppHooks:
+    """Watches `llama_cpp.Llama` from install() to remove(); may be installed before llama-cpp-python is imported.
+
+    Writes only to that class, so that every Llama and every subclass is reached, also one made before. The wrappers are
+    made once, so that streams in flight go on with whoever observes next.
+    """
+
+    def __init__(self) -> None:
+        """Watch nothing yet."""
+        self._relay = Relay()
+        self._class: Any = None
+        self._watching: Watching | None = None
+        self._patches: list[_Patch] = []
+        self._waiting = False
+
+    def install(self, observer: Observer) -> None:
+        """Put the wrappers in place for an observer, now where llama-cpp-python is imported, else when it is."""
+        self._relay.observer = observer
+        if self._class is not None:
+            self._apply()
+        elif not self._waiting:
+            self._waiting = True
+            wrapt.register_post_import_hook(self._imported, _MODULE)
+
+    def remove(self) -> None:
+        """Restore the class; what has begun is still recorded.
+
+        While streams are in flight their passes go on being counted: `eval` is restored with the last of them.
+        """
+        self._relay.observer = None
+        self._restore()
+
+    def _imported(self, module: ModuleType) -> None:
+        try:
+            from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+            reader = CallReader(module.Llama, LlamaPromptLookupDecoding)
+            watching = Watching(self._relay, reader, module.Llama, self._idle)
+            self._patches = [
+                _patch(module.Llama, "create_completion", watching.create_completion),
+                _patch(module.Llama, "create_chat_completion", watching.create_chat_completion),
+                _patch(module.Llama, "generate", watching.generate),
+                _patch(module.Llama, "embed", watching.embed),
+                _patch(module.Llama, _PASSES, watching.eval),
+            ]
+        except Exception as error:
+            report_fault("this version of llama-cpp-python is not watched: Llama is not as expected", error)
+            return
+        self._class, self._watching = module.Llama, watching
+        if self._relay.observer is not None:
+            self._apply()
+
+    def _apply(self) -> None:
+        for patch in self._patches:
+            setattr(self._class, patch.name, patch.replacement)
+
+    def _restore(self) -> None:
+        for patch in self._patches:
+            in_use = patch.name == _PASSES and self._watching is not None and self._watching.frames
+            if not in_use and vars(self._class).get(patch.name) is patch.replacement:
+                setattr(self._class, patch.name, patch.original)
+
+    def _idle(self) -> None:
+        """Restore what remove() had to leave, once nothing is in flight."""
+        if self._relay.observer is None:
+            self._restore()
+
+
+def _patch(llama_class: Any, name: str, hook: Hook) -> _Patch:
+    original = vars(llama_class)[name]
+
+    @functools.wraps(original)
+    def watched(llama: Any, *args: Any, **kwargs: Any) -> Any:
+        return hook(functools.partial(original, llama), llama, args, kwargs)
+
+    return _Patch(name, original, watched)

@@ -1,0 +1,141 @@
+"""True pass counts of one token loop: every target and draft pass on llama.cpp goes through `Llama.eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from otel_specdecode.engines.llama_cpp import hazards
+from otel_specdecode.engines.llama_cpp.calls import Draft
+from otel_specdecode.engines.llama_cpp.engine import synchronize
+from otel_specdecode.generation.running import Generation
+
+
+class PassWatch:
+    """Tells prefill, plain and verify passes of one `Llama.generate` apart as they are entered.
+
+    Its first evaluation is the prompt, later ones hold one generated token and what the draft proposed after it.
+
+    Attributes:
+        draft: What drafts for it.
+        kept: Tokens whose KV entries are kept from earlier requests, if a chat handler evaluated a part of the prompt
+            itself; None where all the token loop finds is from earlier ones.
+        prompt_seen: Whether the prompt has been evaluated.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_fed",
+        "_generation",
+        "_limit",
+        "_processors",
+        "_proposal",
+        "_round_start",
+        "_tried",
+        "draft",
+        "kept",
+        "prompt_seen",
+    )
+
+    def __init__(self, generation: Generation, limit: int | None, processors: bool) -> None:
+        """Watch the passes of one token loop; begin() tells what drafts for it.
+
+        Args:
+            generation: Whose ledger takes the passes.
+            limit: The most tokens the request lets it emit, None without a limit.
+            processors: Whether logits processors take part.
+        """
+        self._generation = generation
+        self._clock = generation.clock
+        self._limit = limit
+        self._processors = processors
+        self._proposal: Sequence[int] = ()
+        self._round_start = 0
+        self._tried = 0
+        self._fed = 0
+        self.draft = Draft()
+        self.kept: int | None = None
+        self.prompt_seen = False
+
+    def begin(self, draft: Draft) -> None:
+        """Begin with what drafts at the first resume."""
+        self.draft = draft
+        ledger = self._generation.ledger
+        if ledger.draft_time is None:
+            ledger.draft_time = 0
+        if draft.method == "custom":
+            ledger.draft_passes = None
+
+    def lose(self) -> None:
+        """Note that a pass went by uncounted."""
+        self._generation.ledger.known = False
+
+    def enter_prompt(self, llama: Any, tokens: Sequence[int]) -> None:
+        """Note that the prompt is about to be evaluated; of its tokens those that the KV cache lacks are fed."""
+        generation = self._generation
+        self.prompt_seen = True
+        generation.ledger.prefill_passes += chunks(len(tokens), llama)
+        held = int(llama.n_tokens)
+        generation.cached_tokens += held if self.kept is None else min(self.kept, held)
+        generation.input_tokens = (generation.input_tokens or 0) + held + len(tokens)
+        if self.draft.method != "none":
+            hazards.check_call(generation, llama, self.draft, held + len(tokens), self._limit, self._processors)
+
+    def leave_prompt(self, llama: Any) -> None:
+        """Note that the prompt has been evaluated. A GPU may still be at work; sampling waits for it as well."""
+        synchronize(llama)
+        self._generation.ledger.prefill_end = self._clock()
+
+    def enter(self, llama: Any, tokens: Sequence[int]) -> None:
+        """Note that a decode pass is entered with these tokens: the last one emitted and what follows it."""
+        ledger, proposed = self._generation.ledger, len(tokens) - 1
+        if llama.draft_model is not None:
+            ledger.draft_calls += 1
+            self._settle(proposed)
+        if not self.draft.speculates:
+            ledger.plain_passes += 1
+            if proposed:  # sent by the caller, or proposed by a draft that was not there at the beginning
+                ledger.known = False
+            return
+        if ledger.sent:  # what the caller sends stands before the draft's tokens, and counts as neither
+            ledger.known = False
+        if proposed >= llama.n_batch:
+            hazards.tell_abort(self._generation, llama, proposed)
+        emitted = self._generation.timeline.emitted()
+        ledger.open_pass(emitted, proposed)
+        self._round_start = emitted
+        self._proposal = tokens[1:]
+        timeline = self._generation.timeline
+        asked = timeline.loop_resumed or timeline.resumes[-1]
+        ledger.draft_time = (ledger.draft_time or 0) + max(self._clock() - asked, 0)
+
+    def enter_draft(self, llama: Any, tokens: Sequence[int]) -> None:
+        """Note that the draft's Llama is about to evaluate tokens: of several batches only the last yields a token."""
+        passes = chunks(len(tokens), llama)
+        if passes and self.draft.method == "draft_model":
+            self._tried += 1
+            self._fed += passes - 1
+
+    def finished(self, last_token: int | None) -> bool:
+        """Take the end; return whether the last emitted token is the target's own (correction or bonus)."""
+        self._settle(0)
+        if last_token is None or not self.draft.speculates:
+            return last_token is not None
+        place = self._generation.timeline.emitted() - self._round_start - 1
+        if place < 0:
+            return False
+        return place >= len(self._proposal) or last_token != self._proposal[place]
+
+    def _settle(self, proposed: int) -> None:
+        """Tell the draft's passes apart: those that yielded a proposed token, and those that only fed context."""
+        ledger = self._generation.ledger
+        yielded = min(self._tried, proposed)
+        if ledger.draft_passes is not None:
+            ledger.draft_passes += yielded
+        ledger.draft_prefill_passes += self._fed + self._tried - yielded
+        self._tried = self._fed = 0
+
+
+def chunks(tokens: int, llama: Any) -> int:
+    """Return how many passes `Llama.eval` makes for a number of tokens: one a batch, none for no token."""
+    return -(-tokens // int(llama.n_batch))

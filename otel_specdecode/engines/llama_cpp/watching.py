@@ -1,0 +1,262 @@
+"""Watches the methods of `Llama` that generate: completions and chats outside, their token loops and passes inside."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import GeneratorType
+from typing import Any
+
+from otel_specdecode.engines.arguments import Arguments, checked
+from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, Draft, model_name, sampling_of
+from otel_specdecode.engines.llama_cpp.content import keep_answer, keep_messages, keep_prompt
+from otel_specdecode.engines.llama_cpp.engine import ends_generation
+from otel_specdecode.engines.llama_cpp.frames import Frames
+from otel_specdecode.engines.llama_cpp.passes import PassWatch, chunks
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.observer import Content, Relay, Ticket
+from otel_specdecode.generation.request import Operation, Request, Sampling
+from otel_specdecode.generation.running import Generation
+from otel_specdecode.generation.stream import Outcome, watch
+from otel_specdecode.generation.texts import Segment, TextCall
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Method = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Call:
+    """A completion or chat in flight.
+
+    Attributes:
+        llama: The Llama it was called on.
+        sampling: Its sampling parameters.
+        draft: What drafts, known once it has begun.
+        kept: Tokens whose KV entries were kept as a chat handler began to evaluate by itself, None if none did.
+    """
+
+    llama: Any
+    sampling: Sampling
+    text: TextCall = field(init=False)
+    draft: Draft = field(default_factory=Draft)
+    kept: int | None = None
+
+
+class _Silence:
+    """Stands for a call that is not recorded: what it calls is not either."""
+
+
+_SILENCE = _Silence()
+
+Owner = Call | PassWatch | _Silence
+
+
+class Watching:
+    """The wrappers of `create_completion`, `create_chat_completion`, `generate`, `eval` and `embed`."""
+
+    def __init__(self, relay: Relay, reader: CallReader, llama_class: Any, idle: Callable[[], None]) -> None:
+        """Read the signatures once.
+
+        Args:
+            relay: Who records; the wrappers pass through while it is nobody.
+            reader: Reads requests.
+            llama_class: `llama_cpp.Llama`.
+            idle: Called when nothing is in flight any more, maybe inside garbage collection.
+
+        Raises:
+            TypeError: If a parameter that is read is missing.
+        """
+        self.frames: Frames[Owner] = Frames(idle)
+        self._relay = relay
+        self._reader = reader
+        self._completion = checked(llama_class.create_completion, "prompt", "max_tokens", "temperature", "stream")
+        self._chat = checked(llama_class.create_chat_completion, "messages", "max_tokens", "temperature", "stream")
+        self._loop = checked(llama_class.generate, "tokens", "temp", "logits_processor")
+        self._embedding = checked(llama_class.embed, "input", "return_count")
+        checked(llama_class.eval, "tokens")
+
+    def create_completion(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch one completion, whole or as a stream of chunks."""
+        return self._text("text_completion", self._completion, wrapped, llama, args, kwargs)
+
+    def create_chat_completion(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch one chat; the completions its handler makes are parts of it."""
+        return self._text("chat", self._chat, wrapped, llama, args, kwargs)
+
+    def generate(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch one token loop, as a part of the completion that runs it or by itself."""
+        owner = self.frames.nearest(sys._getframe())
+        if isinstance(owner, Call) and owner.llama is llama:
+            return self._segment(owner, wrapped, args, kwargs)
+        ticket = None if _is_inner(owner, llama) else self._relay.admit()
+        return wrapped(*args, **kwargs) if ticket is None else self._bare(ticket, wrapped, llama, args, kwargs)
+
+    def eval(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch one evaluation: a pass of the loop that makes it, of its draft, or of a chat handler."""
+        if not self.frames:
+            return wrapped(*args, **kwargs)
+        caller = sys._getframe(2)
+        owner = self.frames.owner(caller)
+        tokens = args[0] if args else kwargs.get("tokens", ())
+        if not isinstance(owner, PassWatch):
+            self._evaluate_beside(self.frames.nearest(caller), llama, tokens)
+            return wrapped(*args, **kwargs)
+        first = not owner.prompt_seen
+        try:
+            owner.enter_prompt(llama, tokens) if first else owner.enter(llama, tokens)
+        except Exception as error:
+            owner.lose()
+            report_fault("a target pass could not be counted", error)
+        result = wrapped(*args, **kwargs)
+        if first:
+            try:
+                owner.leave_prompt(llama)
+            except Exception as error:
+                report_fault("the end of prefill could not be read", error)
+        return result
+
+    def embed(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch one call for embeddings."""
+        frame = sys._getframe()
+        if _is_inner(self.frames.nearest(frame), llama):
+            return wrapped(*args, **kwargs)
+        ticket = self._relay.admit()
+        if ticket is None:
+            return wrapped(*args, **kwargs)
+        request = Request("embeddings", PROVIDER, model_name(llama), stream=False)
+        generation = Generation(ticket, lambda _: request)
+        counted = self._embedding.get("return_count", args, kwargs)
+
+        def outcome(result: Any, _: bool) -> Outcome:
+            if result is not None:
+                vectors, generation.input_tokens = result if counted else (result, None)
+                generation.embedding_dimensions = _dimensions(vectors)
+            return Outcome(None, True, False)
+
+        return TextCall(generation, outcome).run(partial(wrapped, *args, **kwargs), lazy=False)
+
+    def _text(
+        self, operation: Operation, arguments: Arguments, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        frame = sys._getframe()
+        if self._relay.observer is None or _is_inner(self.frames.nearest(frame), llama):
+            return wrapped(*args, **kwargs)
+        ticket = self._relay.admit()
+        call = None if ticket is None else self._call(ticket, operation, arguments, llama, args, kwargs)
+        owner = _SILENCE if call is None else call
+        with self.frames.claimed(frame, owner):
+            if call is None:
+                result = wrapped(*args, **kwargs)
+            else:
+                lazy = bool(arguments.get("stream", args, kwargs))
+                result = call.text.run(partial(wrapped, *args, **kwargs), lazy=lazy)
+        if isinstance(result, GeneratorType):
+            self.frames.claim(result, owner)
+        return result
+
+    def _call(
+        self, ticket: Ticket, operation: Operation, arguments: Arguments, llama: Any, args: Args, kwargs: Kwargs
+    ) -> Call | None:
+        try:
+            call = Call(llama, sampling_of(arguments, args, kwargs))
+            stream = bool(arguments.get("stream", args, kwargs))
+        except Exception as error:
+            report_fault("a call could not be read", error)
+            return None
+        prompt = arguments.get("messages" if operation == "chat" else "prompt", args, kwargs)
+
+        def request(generation: Generation) -> Request | None:
+            if self._relay.observer is None:
+                return None
+            if generation.content is not None:
+                if operation == "chat":
+                    keep_messages(generation.content, prompt)
+                else:
+                    keep_prompt(generation.content, llama, prompt)
+            call.draft = self._reader.draft(llama)
+            return self._reader.request(llama, operation, call.draft, call.sampling, stream=stream)
+
+        generation = Generation(ticket, request)
+        keep = None
+        if ticket.captures_content:
+            generation.content = Content()
+            keep = partial(keep_answer, generation.content)
+        call.text = TextCall(generation, _read_end, keep)
+        return call
+
+    def _segment(self, call: Call, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
+        """Follow the token loop of a completion."""
+        call.text.begin()
+        stream = wrapped(*args, **kwargs)
+        passes = PassWatch(call.text.generation, call.sampling.max_tokens, self._has_processors(args, kwargs))
+        passes.begin(call.draft)
+        passes.kept, call.kept = call.kept, None
+        self.frames.claim(stream, passes)
+        return call.text.follow(stream, Segment(call.text, passes.finished))
+
+    def _bare(self, ticket: Ticket, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Follow a token loop that the caller runs."""
+
+        def request(_: Generation) -> Request | None:
+            if self._relay.observer is None:
+                return None
+            draft = self._reader.draft(llama)
+            passes.begin(draft)
+            sampling = sampling_of(self._loop, args, kwargs)
+            return self._reader.request(llama, "text_completion", draft, sampling, stream=True)
+
+        def outcome(_: Generation, token: Any, exhausted: bool) -> Outcome:
+            finished = passes.finished(token)
+            if exhausted or (token is not None and ends_generation(llama, token)):
+                return Outcome("stop", True, finished)
+            return Outcome("closed", False, finished)
+
+        stream = wrapped(*args, **kwargs)
+        generation = Generation(ticket, request)
+        passes = PassWatch(generation, None, self._has_processors(args, kwargs))
+        self.frames.claim(stream, passes)
+        return watch(stream, generation, outcome)
+
+    def _has_processors(self, args: Args, kwargs: Kwargs) -> bool:
+        return bool(self._loop.get("logits_processor", args, kwargs))
+
+    @staticmethod
+    def _evaluate_beside(owner: Owner | None, llama: Any, tokens: Any) -> None:
+        """Note an evaluation that no watched token loop makes itself: its draft's, or a chat handler's own."""
+        try:
+            if isinstance(owner, PassWatch):
+                owner.enter_draft(llama, tokens)
+            elif isinstance(owner, Call) and owner.llama is llama:
+                owner.text.begin()
+                owner.text.generation.ledger.prefill_passes += chunks(len(tokens), llama)
+                owner.kept = int(llama.n_tokens) if owner.kept is None else owner.kept
+        except Exception as error:
+            report_fault("a pass could not be counted", error)
+
+
+def _is_inner(owner: Owner | None, llama: Any) -> bool:
+    """Return whether a call belongs to one that is watched: a part of it, or its draft at work."""
+    if isinstance(owner, Call):
+        return owner.llama is llama
+    return isinstance(owner, _Silence) or (isinstance(owner, PassWatch) and owner.draft.method != "none")
+
+
+def _read_end(last: Any, exhausted: bool) -> Outcome:
+    """Read how a call ended from its last chunk or its whole answer."""
+    try:
+        reason = last["choices"][0]["finish_reason"]
+    except (KeyError, IndexError, TypeError):
+        reason = None
+    if exhausted or reason is not None:
+        return Outcome(reason, True, False)
+    return Outcome("closed", False, False)
+
+
+def _dimensions(vectors: Any) -> int | None:
+    """Return the length of each vector in one vector, a list of them, or one for each token in lists."""
+    while isinstance(vectors, list) and vectors and isinstance(vectors[0], list):
+        vectors = vectors[0]
+    return len(vectors) if isinstance(vectors, list) and vectors else None
