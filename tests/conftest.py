@@ -36,6 +36,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips a test whose need, declared by marker, is not met."""
     if item.get_closest_marker("mlx") and importlib.util.find_spec("mlx_lm") is None:
         pytest.skip(f"{NEEDS} [mlx] extra")
+    if item.get_closest_marker("llama_cpp") and importlib.util.find_spec("llama_cpp") is None:
+        pytest.skip(f"{NEEDS} {MAY_BE_ABSENT}")
     if item.get_closest_marker("source") and not (ROOT / "otel_specdecode").is_dir():
         pytest.skip(f"{NEEDS} source tree")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -36,7 +37,7 @@ def test_the_version_is_told() -> None:
         (["--tokens", "3"], "3 is not in the range"),
         (["--prompts", "0"], "0 is not in the range"),
         (["--seed", "-1"], "-1 is not in the range"),
-        (["--engine", "vllm"], "no engine 'vllm'; it runs on: mlx (pip install \"otel-specdecode[demo]\")"),
+        (["--engine", "vllm"], "no engine 'vllm'; it runs on: mlx, llama_cpp"),
     ],
 )
 def test_a_bad_option_is_answered_in_one_sentence(arguments: list[str], told: str) -> None:
@@ -46,13 +47,62 @@ def test_a_bad_option_is_answered_in_one_sentence(arguments: list[str], told: st
     assert "Traceback" not in result.output
 
 
-def test_missing_packages_are_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = needs.importlib.util.find_spec  # type: ignore[attr-defined]
-    monkeypatch.setattr(needs.importlib.util, "find_spec", lambda name: None if name == "mlx_lm" else find(name))  # type: ignore[attr-defined]
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Modules that cannot be found; a test adds to them."""
+    modules: set[str] = set()
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in modules else find(name))
+    return modules
+
+
+@pytest.mark.parametrize(
+    ("engine", "module", "told"),
+    [
+        ("mlx", "mlx_lm", 'MLX-LM needs mlx-lm: pip install "otel-specdecode[demo]"'),
+        ("llama_cpp", "llama_cpp", 'llama.cpp needs llama-cpp-python: pip install "otel-specdecode[demo,llama-cpp]"'),
+    ],
+)
+def test_a_missing_engine_that_was_asked_for_is_named_with_its_extra(
+    absent: set[str], engine: str, module: str, told: str
+) -> None:
+    absent.add(module)
+    result = invoke("demo", "--engine", engine)
+    assert result.exit_code == 1
+    assert told in result.output
+
+
+def test_without_any_engine_each_is_named_with_its_extra(absent: set[str]) -> None:
+    absent |= {"mlx_lm", "llama_cpp"}
     result = invoke("demo")
     assert result.exit_code == 1
-    assert "mlx-lm" in result.output
-    assert 'pip install "otel-specdecode[demo]"' in result.output
+    assert 'MLX-LM: pip install "otel-specdecode[demo]"' in result.output
+    assert 'llama.cpp: pip install "otel-specdecode[demo,llama-cpp]"' in result.output
+
+
+def test_a_missing_package_is_named_with_the_extra(absent: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "choose", lambda name: [])
+    absent.add("safetensors")
+    result = invoke("demo")
+    assert result.exit_code == 1
+    assert 'the demo needs safetensors: pip install "otel-specdecode[demo]"' in result.output
+
+
+def test_an_engine_that_does_not_start_is_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "_missing", lambda engine: [])
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    result = invoke("demo", "--engine", "llama_cpp")
+    assert result.exit_code == 1
+    assert "llama.cpp is installed but does not start (" in result.output
+
+
+def test_without_a_name_the_demo_runs_on_what_is_installed_mlx_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "_check", lambda engine: None)
+    monkeypatch.setattr(needs, "_missing", lambda engine: [])
+    assert [engine.name for engine in needs.choose(None)] == ["mlx", "llama_cpp"]
+    assert [engine.name for engine in needs.choose("llama_cpp")] == ["llama_cpp"]
+    monkeypatch.setattr(needs, "_missing", lambda engine: ["mlx-lm"] if engine.name == "mlx" else [])
+    assert [engine.name for engine in needs.choose(None)] == ["llama_cpp"]
 
 
 @pytest.mark.mlx

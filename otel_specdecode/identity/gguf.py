@@ -1,4 +1,4 @@
-"""What a GGUF file is: its name and a fingerprint, without an engine. The format is `docs/gguf.md` of ggml, version 2 or 3."""
+"""What a GGUF file is: its name and a fingerprint, without an engine. The format is `docs/gguf.md` of ggml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from .names import public_name
+from otel_specdecode.identity.names import public_name
 
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.DOTALL | re.IGNORECASE)
 _NAMED = re.compile(r"(?P<stem>.*?)((-\d{5}-of-\d{5})?\.gguf)?", re.DOTALL | re.IGNORECASE)
@@ -26,14 +26,16 @@ _ALIGNMENT_KEY, _DEFAULT_ALIGNMENT = b"general.alignment", 32
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 _VALUE_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 
-# By tensor type: how many weights make a block, and the block's bytes (`GGML_QUANT_SIZES` of the gguf package).
-_TENSOR_BLOCKS = {
-    **{0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2)},
-    **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 20: (32, 18), 39: (32, 17)},
-    **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292)},
-    **{16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 21: (256, 110), 22: (256, 82), 23: (256, 136)},
-    **{29: (256, 56), 34: (256, 54), 35: (256, 66), 40: (64, 36), 41: (128, 18), 42: (64, 18)},
+# By weights in a block: each type of tensor, and the bytes of its block (`GGML_QUANT_SIZES` of the gguf package).
+_BLOCKS = {
+    1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
+    32: {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 9: 36, 20: 18, 39: 17},
+    64: {40: 36, 42: 18},
+    128: {41: 18},
+    256: {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292}
+    | {16: 66, 17: 74, 18: 98, 19: 50, 21: 110, 22: 82, 23: 136, 29: 56, 34: 54, 35: 66},
 }
+_TENSOR_TYPES = {kind: (weights, size) for weights, sizes in _BLOCKS.items() for kind, size in sizes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ def _samples(start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start + (length - _SAMPLE_BYTES) * number // (_SAMPLES - 1), _SAMPLE_BYTES
 
 
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
 class _Header:
     """The part of a file before its data, read block by block as far as it is asked for.
 
@@ -173,9 +178,6 @@ class _Header:
             if not block:
                 raise ValueError("is truncated: it became shorter while it was read")
             self.data += block
-
-
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
 def _read_magic(header: _Header) -> None:
@@ -233,5 +235,5 @@ def _tensor_end(header: _Header) -> int:
     header.skip(header.number(_U64))
     sizes = [header.number(_U64) for _ in range(header.number(_U32))]
     kind, offset = header.number(_U32), header.number(_U64)
-    weights, size = _TENSOR_BLOCKS.get(kind, (1, 0))
+    weights, size = _TENSOR_TYPES.get(kind, (1, 0))  # of a newer type, only where it begins
     return offset + math.prod(sizes) // weights * size

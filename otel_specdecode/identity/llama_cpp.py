@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .gguf import Fingerprint, fingerprint, gguf_name
+from otel_specdecode.identity.gguf import Fingerprint, fingerprint, gguf_name
 
 _ALL_LAYERS = 0x7FFFFFFF  # what Llama makes of n_gpu_layers=-1
 

@@ -41,7 +41,9 @@ def plain_run(pair: int = 0, per_second: float = 50.0, text: str = "same") -> Ru
         Attr.SPECDECODE_ACCEPTANCE_LENGTH: 1.0,
         Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
     }
-    return Run("autoregressive", pair, pair, text, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {}))
+    return Run(
+        "autoregressive", pair, pair, text, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {})
+    )
 
 
 def lineup(prompts: int) -> Lineup:

@@ -45,7 +45,7 @@ def test_no_word_is_cut_at_any_width(width: int, capsys: pytest.CaptureFixture[s
 
 def test_where_there_is_room_both_engines_share_one_row_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     wide = shown(result(), result(LLAMA_CPP), width=400, capsys=capsys)
-    narrow = shown(result(), result(LLAMA_CPP), width=150, capsys=capsys)
+    narrow = shown(result(), result(LLAMA_CPP), width=200, capsys=capsys)
     assert wide.count(Attr.SPECDECODE_ROLLBACKS_PER_MINUTE) == 1
     assert narrow.count(Attr.SPECDECODE_ROLLBACKS_PER_MINUTE) == 2
     (heading,) = [line for line in wide.splitlines() if "MLX-LM" in line and "llama.cpp" in line and "same" not in line]

@@ -21,7 +21,7 @@ _NOTE = (
     "llama.cpp runs through Llama.create_completion, on one thread. Its autoregressive requests have a Llama made "
     "without a draft, as a program without speculation would; each draft has one of its own, made with logits_all=True "
     "as a draft requires, so that copying the logits of every position counts as a cost of speculation. Each request "
-    "begins with an empty KV cache, so every prompt is read whole."
+    "begins with empty KV caches, so every prompt is read whole."
 )
 _CONVERTED = "The weights are the same float16 numbers that MLX-LM reads, in a GGUF file of type f16."
 
@@ -42,14 +42,14 @@ class LlamaCppTarget:
 
     def alone(self) -> Generate:
         """Return a `Llama` that keeps the logits of the last position alone."""
-        return partial(_generate, self._alone)
+        return partial(_generate, self._alone, None)
 
     def with_draft(self, source: Path) -> Generate:
         """Return a `Llama` with another model as its draft."""
         from otel_specdecode.engines.llama_cpp.model_draft import ModelDraft
 
         draft = ModelDraft(str(self._as_file(source)), self._alone, num_pred_tokens=DRAFT_LENGTH, **_OPTIONS)
-        return partial(_generate, self._llama(draft_model=draft, logits_all=True))
+        return partial(_generate, self._llama(draft_model=draft, logits_all=True), draft.llama)
 
     def poor_draft(self, model: ModelChoice, seed: int) -> Mode:  # noqa: ARG002 - the same draft serves both models
         """Return a `Llama` with the draft that llama-cpp-python itself brings, which copies from the prompt."""
@@ -59,7 +59,7 @@ class LlamaCppTarget:
         return Mode(
             "prompt lookup",
             "tokens that once followed the last two in prompt and output: no draft model, and mostly wrong",
-            partial(_generate, self._llama(draft_model=draft, logits_all=True)),
+            partial(_generate, self._llama(draft_model=draft, logits_all=True), None),
         )
 
     def _llama(self, **options: Any) -> Any:
@@ -86,8 +86,9 @@ ENGINE = Engine(
 )
 
 
-def _generate(llama: Any, prompt: Sequence[int], tokens: int) -> str:
-    llama.reset()  # or what this prompt has in common with the last one would not be read again
+def _generate(llama: Any, draft: Any, prompt: Sequence[int], tokens: int) -> str:
+    for each in filter(None, (llama, draft)):
+        each.reset()  # or what this prompt has in common with the last one would not be read again
     stream = llama.create_completion(prompt=list(prompt), max_tokens=tokens, temperature=0.0, stream=True)
     with closing(stream):
         return "".join(chunk["choices"][0]["text"] for chunk in stream)
