@@ -76,7 +76,9 @@ class TextCall:
         Returns:
             What the function returns; in the place of an iterator a generator of the same chunks.
         """
-        if not lazy:
+        if lazy:
+            self.generation.timeline.chunks = []
+        else:
             self.begin()
         try:
             result = function()
@@ -104,7 +106,8 @@ class TextCall:
         exhausted = False
         failure: BaseException | None = None
         self.begin()
-        generation.timeline.chunks = []
+        if generation.timeline.chunks is None:
+            generation.timeline.chunks = []
         handed: int | None = None
         coming = source
         try:

@@ -62,8 +62,9 @@ class CallReader:
         inner = next((each for each in held if isinstance(each, self._llama_class)), None)
         return Draft("custom", length) if inner is None else Draft("draft_model", length, inner)
 
-    def request(self, llama: Any, operation: Operation, draft: Draft, sampling: Sampling, *, stream: bool) -> Request:
+    def request(self, llama: Any, operation: Operation, sampling: Sampling, *, stream: bool) -> Request:
         """Return the request of one call."""
+        draft = self.draft(llama)
         requested: Mode = "autoregressive" if draft.method == "none" else "speculative"
         mode: Mode = "speculative" if draft.speculates else "autoregressive"
         return Request(

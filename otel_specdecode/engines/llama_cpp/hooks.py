@@ -100,6 +100,6 @@ def _patch(llama_class: Any, name: str, hook: Hook) -> _Patch:
 
     @functools.wraps(original)
     def watched(llama: Any, *args: Any, **kwargs: Any) -> Any:
-        return hook(functools.partial(original, llama), llama, args, kwargs)
+        return hook(original.__get__(llama), llama, args, kwargs)
 
     return _Patch(name, original, watched)

@@ -209,7 +209,7 @@ def _common_ids(draft: Llama, target: str | os.PathLike[str] | Llama) -> int:
     if isinstance(target, llama_cpp.Llama):
         return _common_ids_of(draft, target)
     # Without the weights. The logger's level is the process's, so it stays what the draft's Llama made it.
-    vocabulary = llama_cpp.Llama(os.fspath(target), vocab_only=True, n_ctx=8, n_batch=8, verbose=draft.verbose)
+    vocabulary = llama_cpp.Llama(os.fspath(target), vocab_only=True, n_ctx=64, n_batch=64, verbose=draft.verbose)
     try:
         return _common_ids_of(draft, vocabulary)
     finally:

@@ -17,7 +17,8 @@ class PassWatch:
     Its first evaluation is the prompt, later ones hold one generated token and what the draft proposed after it.
 
     Attributes:
-        draft: What drafts for it.
+        llama: The Llama it runs on.
+        draft: What drafts for it, read as the prompt is evaluated.
         kept: Tokens whose KV entries are kept from earlier requests, if a chat handler evaluated a part of the prompt
             itself; None where all the token loop finds is from earlier ones.
         prompt_seen: Whether the prompt has been evaluated.
@@ -34,17 +35,20 @@ class PassWatch:
         "_tried",
         "draft",
         "kept",
+        "llama",
         "prompt_seen",
     )
 
-    def __init__(self, generation: Generation, limit: int | None, processors: bool) -> None:
-        """Watch the passes of one token loop; begin() tells what drafts for it.
+    def __init__(self, llama: Any, generation: Generation, limit: int | None, processors: bool) -> None:
+        """Watch the passes of one token loop.
 
         Args:
+            llama: The Llama it runs on.
             generation: Whose ledger takes the passes.
             limit: The most tokens the request lets it emit, None without a limit.
             processors: Whether logits processors take part.
         """
+        self.llama = llama
         self._generation = generation
         self._clock = generation.clock
         self._limit = limit
@@ -57,38 +61,34 @@ class PassWatch:
         self.kept: int | None = None
         self.prompt_seen = False
 
-    def begin(self, draft: Draft) -> None:
-        """Begin with what drafts at the first resume."""
-        self.draft = draft
-        ledger = self._generation.ledger
-        if ledger.draft_time is None:
-            ledger.draft_time = 0
-        if draft.method == "custom":
-            ledger.draft_passes = None
-
     def lose(self) -> None:
         """Note that a pass went by uncounted."""
         self._generation.ledger.known = False
 
-    def enter_prompt(self, llama: Any, tokens: Sequence[int]) -> None:
+    def enter_prompt(self, tokens: Sequence[int], draft: Draft) -> None:
         """Note that the prompt is about to be evaluated; of its tokens those that the KV cache lacks are fed."""
-        generation = self._generation
+        generation, llama = self._generation, self.llama
+        ledger = generation.ledger
         self.prompt_seen = True
-        generation.ledger.prefill_passes += chunks(len(tokens), llama)
+        self.draft = draft
+        if draft.method == "custom":
+            ledger.draft_passes = None
+        ledger.draft_time = ledger.draft_time or 0
+        ledger.prefill_passes += chunks(len(tokens), llama)
         held = int(llama.n_tokens)
         generation.cached_tokens += held if self.kept is None else min(self.kept, held)
         generation.input_tokens = (generation.input_tokens or 0) + held + len(tokens)
-        if self.draft.method != "none":
-            hazards.check_call(generation, llama, self.draft, held + len(tokens), self._limit, self._processors)
+        if draft.method != "none":
+            hazards.check_call(generation, llama, draft, held + len(tokens), self._limit, self._processors)
 
-    def leave_prompt(self, llama: Any) -> None:
+    def leave_prompt(self) -> None:
         """Note that the prompt has been evaluated. A GPU may still be at work; sampling waits for it as well."""
-        synchronize(llama)
+        synchronize(self.llama)
         self._generation.ledger.prefill_end = self._clock()
 
-    def enter(self, llama: Any, tokens: Sequence[int]) -> None:
+    def enter(self, tokens: Sequence[int]) -> None:
         """Note that a decode pass is entered with these tokens: the last one emitted and what follows it."""
-        ledger, proposed = self._generation.ledger, len(tokens) - 1
+        ledger, llama, proposed = self._generation.ledger, self.llama, len(tokens) - 1
         if llama.draft_model is not None:
             ledger.draft_calls += 1
             self._settle(proposed)

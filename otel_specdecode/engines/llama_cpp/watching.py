@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import GeneratorType
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
-from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, Draft, model_name, sampling_of
+from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, model_name, sampling_of
 from otel_specdecode.engines.llama_cpp.content import keep_answer, keep_messages, keep_prompt
 from otel_specdecode.engines.llama_cpp.engine import ends_generation
 from otel_specdecode.engines.llama_cpp.frames import Frames
@@ -34,14 +34,13 @@ class Call:
     Attributes:
         llama: The Llama it was called on.
         sampling: Its sampling parameters.
-        draft: What drafts, known once it has begun.
+        text: Its recording.
         kept: Tokens whose KV entries were kept as a chat handler began to evaluate by itself, None if none did.
     """
 
     llama: Any
     sampling: Sampling
-    text: TextCall = field(init=False)
-    draft: Draft = field(default_factory=Draft)
+    text: TextCall
     kept: int | None = None
 
 
@@ -98,22 +97,24 @@ class Watching:
         """Watch one evaluation: a pass of the loop that makes it, of its draft, or of a chat handler."""
         if not self.frames:
             return wrapped(*args, **kwargs)
-        caller = sys._getframe(2)
-        owner = self.frames.owner(caller)
+        owner = self.frames.nearest(sys._getframe(2))
         tokens = args[0] if args else kwargs.get("tokens", ())
-        if not isinstance(owner, PassWatch):
-            self._evaluate_beside(self.frames.nearest(caller), llama, tokens)
+        if not isinstance(owner, PassWatch) or owner.llama is not llama:
+            self._evaluate_beside(owner, llama, tokens)
             return wrapped(*args, **kwargs)
         first = not owner.prompt_seen
         try:
-            owner.enter_prompt(llama, tokens) if first else owner.enter(llama, tokens)
+            if first:
+                owner.enter_prompt(tokens, self._reader.draft(llama))
+            else:
+                owner.enter(tokens)
         except Exception as error:
             owner.lose()
             report_fault("a target pass could not be counted", error)
         result = wrapped(*args, **kwargs)
         if first:
             try:
-                owner.leave_prompt(llama)
+                owner.leave_prompt()
             except Exception as error:
                 report_fault("the end of prefill could not be read", error)
         return result
@@ -161,7 +162,7 @@ class Watching:
         self, ticket: Ticket, operation: Operation, arguments: Arguments, llama: Any, args: Args, kwargs: Kwargs
     ) -> Call | None:
         try:
-            call = Call(llama, sampling_of(arguments, args, kwargs))
+            sampling = sampling_of(arguments, args, kwargs)
             stream = bool(arguments.get("stream", args, kwargs))
         except Exception as error:
             report_fault("a call could not be read", error)
@@ -176,23 +177,23 @@ class Watching:
                     keep_messages(generation.content, prompt)
                 else:
                     keep_prompt(generation.content, llama, prompt)
-            call.draft = self._reader.draft(llama)
-            return self._reader.request(llama, operation, call.draft, call.sampling, stream=stream)
+            return self._reader.request(llama, operation, sampling, stream=stream)
 
         generation = Generation(ticket, request)
         keep = None
         if ticket.captures_content:
             generation.content = Content()
             keep = partial(keep_answer, generation.content)
-        call.text = TextCall(generation, _read_end, keep)
-        return call
+        return Call(llama, sampling, TextCall(generation, _read_end, keep))
 
     def _segment(self, call: Call, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
         """Follow the token loop of a completion."""
         call.text.begin()
         stream = wrapped(*args, **kwargs)
-        passes = PassWatch(call.text.generation, call.sampling.max_tokens, self._has_processors(args, kwargs))
-        passes.begin(call.draft)
+        if not isinstance(stream, GeneratorType):
+            return stream
+        limit, processors = call.sampling.max_tokens, self._has_processors(args, kwargs)
+        passes = PassWatch(call.llama, call.text.generation, limit, processors)
         passes.kept, call.kept = call.kept, None
         self.frames.claim(stream, passes)
         return call.text.follow(stream, Segment(call.text, passes.finished))
@@ -203,10 +204,8 @@ class Watching:
         def request(_: Generation) -> Request | None:
             if self._relay.observer is None:
                 return None
-            draft = self._reader.draft(llama)
-            passes.begin(draft)
             sampling = sampling_of(self._loop, args, kwargs)
-            return self._reader.request(llama, "text_completion", draft, sampling, stream=True)
+            return self._reader.request(llama, "text_completion", sampling, stream=True)
 
         def outcome(_: Generation, token: Any, exhausted: bool) -> Outcome:
             finished = passes.finished(token)
@@ -215,8 +214,10 @@ class Watching:
             return Outcome("closed", False, finished)
 
         stream = wrapped(*args, **kwargs)
+        if not isinstance(stream, GeneratorType):
+            return stream
         generation = Generation(ticket, request)
-        passes = PassWatch(generation, None, self._has_processors(args, kwargs))
+        passes = PassWatch(llama, generation, None, self._has_processors(args, kwargs))
         self.frames.claim(stream, passes)
         return watch(stream, generation, outcome)
 
