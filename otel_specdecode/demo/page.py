@@ -32,22 +32,24 @@ class _Example:
 
 
 @dataclass(frozen=True)
+class _Drawn:
+    """A plot, the place it is drawn in, and the script that draws it."""
+
+    plot: Plot
+    place: Markup
+    script: Markup
+
+
+@dataclass(frozen=True)
 class _Section:
     result: Result
     padding: str | None
-    plots: Sequence[tuple[Plot, Markup]]
+    plots: Sequence[_Drawn]
     notes: Sequence[str]
 
 
 def page(report: Report) -> str:
     """Return the page as HTML."""
-    drawn = [plots(result) for result in report.results]
-    script, divs = components([plot.figure for each in drawn for plot in each], wrap_script=False)
-    remaining = iter(divs)
-    sections = [
-        _section(result, [(plot, Markup(next(remaining))) for plot in each])  # noqa: S704 - bokeh's own HTML
-        for result, each in zip(report.results, drawn, strict=True)
-    ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(factor=sentences.factor, plain=sentences.plain, interval=sentences.interval)
     environment.filters["css"] = _css_class
@@ -55,7 +57,7 @@ def page(report: Report) -> str:
     library = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
     examples = [example for result in report.honest for example in _examples(result)]
     return environment.from_string(source).render(
-        sections=sections,
+        sections=[_section(result) for result in report.results],
         table=_table(report),
         notes=sentences.field_notes(report),
         examples=examples,
@@ -65,7 +67,6 @@ def page(report: Report) -> str:
         length=DRAFT_LENGTH,
         version=__version__,
         library=[Markup(part) for part in library],  # noqa: S704 - bokeh's own script
-        script=Markup(script),  # noqa: S704 - bokeh's own script
     )
 
 
@@ -73,13 +74,19 @@ def _css_class(verdict: Verdict) -> str:
     return verdict.word if verdict.word in ("pays", "hurts") else "open"
 
 
-def _section(result: Result, drawn: Sequence[tuple[Plot, Markup]]) -> _Section:
+def _section(result: Result) -> _Section:
     return _Section(
         result=result,
         padding=sentences.padding_note(result),
-        plots=drawn,
+        plots=[_drawn(plot) for plot in plots(result)],
         notes=(sentences.interval_note(result), sentences.parted_note(result), sentences.method_note(result)),
     )
+
+
+def _drawn(plot: Plot) -> _Drawn:
+    # One by one: bokeh's time for several at once grows with the square of their number.
+    script, place = components(plot.figure, wrap_script=False)
+    return _Drawn(plot, Markup(place), Markup(script))  # noqa: S704 - bokeh's own HTML and script
 
 
 def _table(report: Report) -> list[tuple[str, ...]]:

@@ -119,7 +119,10 @@ def field_notes(report: Report) -> list[str]:
 
 def _engines_note(honest: Sequence[Result]) -> str:
     """Return whether the engines agreed on the autoregressive text."""
-    texts = [{run.prompt: run.text for run in of_mode(result.runs, result.lineup.baseline.name)} for result in honest]
+    # Of a first word, one engine gives the space in front of it as well.
+    texts = [
+        {run.prompt: run.text.strip() for run in of_mode(result.runs, result.lineup.baseline.name)} for result in honest
+    ]
     prompts = honest[0].lineup.prompts
     parted = [repr(prompt.text) for i, prompt in enumerate(prompts) if len({each.get(i) for each in texts}) > 1]
     told = (

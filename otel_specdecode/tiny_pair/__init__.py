@@ -11,7 +11,7 @@ repetition and code; `models/MODEL_CARD.md` says how, and what was measured. Aro
 - `training`: how the shipped weights were made.
 
 Importing this module imports no engine and no NumPy. The modules above need NumPy, safetensors and tokenizers, which
-come with the `[mlx]` extra.
+come with the `[mlx]` extra; `gguf` needs the package of that name, which comes with `[demo]`.
 """
 
 from __future__ import annotations

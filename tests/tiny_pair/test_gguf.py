@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("numpy", reason="needs the [mlx] extra")
 pytest.importorskip("safetensors", reason="needs the [mlx] extra")
+pytest.importorskip("gguf", reason="needs the [demo] extra")
 
 from otel_specdecode.tiny_pair import PROMPTS, chat_tokens, model_path
 from otel_specdecode.tiny_pair.gguf import convert

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 VARIABLE = "OTEL_SPECDECODE_LLAMA_SERVER"
 START_S = 60.0
+ANSWER_S = 60.0
 STOP_S = 10.0
 POLL_S = 0.02
 
@@ -85,13 +86,14 @@ class LlamaServer:
             "stream": True,
             "timings_per_token": True,
         }
-        *sent, last = self._events(json.dumps(asked))
+        lines = self._ask("POST", "/completion", json.dumps(asked)).decode().splitlines()
+        *sent, last = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
         return Answer([token for each in sent for token in each["tokens"]], _steps(sent), last["stop_type"])
 
     def counters(self) -> Counters:
         """Read `/metrics`, which the server answers only after the counts of a finished request are in."""
         values: dict[str, list[int]] = {}
-        for name, _, value in _COUNTER.findall(self._get("/metrics").decode()):
+        for name, _, value in _COUNTER.findall(self._ask("GET", "/metrics").decode()):
             values.setdefault(name, []).append(int(value))
         (drafts,), (proposed,), (accepted,) = values["drafts"], values["draft_tokens"], values["accepted_tokens"]
         return Counters(drafts, proposed, accepted, tuple(values.get("accepted_tokens_per_pos", ())))
@@ -99,31 +101,22 @@ class LlamaServer:
     def healthy(self) -> bool:
         """Whether the models are loaded."""
         try:
-            self._get("/health")
+            self._ask("GET", "/health")
         except OSError:
             return False
         return True
 
-    def _get(self, path: str) -> bytes:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=START_S)
+    def _ask(self, method: str, path: str, body: str | None = None) -> bytes:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            body = response.read()
+            answer = response.read()
         finally:
             connection.close()
         if response.status != 200:
-            raise ConnectionError(f"{path}: {response.status}")
-        return body
-
-    def _events(self, body: str) -> list[dict[str, Any]]:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=START_S)
-        try:
-            connection.request("POST", "/completion", body, {"Content-Type": "application/json"})
-            lines = connection.getresponse().read().decode().splitlines()
-        finally:
-            connection.close()
-        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+            raise ConnectionError(f"llama-server answers {response.status} to {method} {path}")
+        return answer
 
 
 def program() -> str | None:
@@ -132,15 +125,21 @@ def program() -> str | None:
 
 
 @contextmanager
-def running(target: Path, draft: Path, k: int, *, n_ctx: int = 512, log: Path) -> Iterator[LlamaServer]:
+def running(target: Path, draft: Path, k: int, *, n_ctx: int, log: Path) -> Iterator[LlamaServer]:
     """Run a server of a target that verifies up to `k` tokens of a draft model a round, for the length of a block.
 
     Raises:
         RuntimeError: It did not start; the message ends with the last of its log.
     """
     server = LlamaServer(_free_port())
-    command = [str(program()), "--host", "127.0.0.1", "--port", str(server.port), *_arguments(target, draft, k, n_ctx)]
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+    address = ["--host", "127.0.0.1", "--port", str(server.port)]
+    command = [program() or "llama-server", *address, *_arguments(target, draft, k, n_ctx)]
+    # It takes settings from variables too: none of the user's may change what is counted.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_")}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=variables) as process,
+    ):
         try:
             _wait(process, server, log)
             yield server
