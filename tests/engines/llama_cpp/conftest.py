@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from otel_specdecode.testing.capture import Telemetry, capture
-from otel_specdecode.tiny_pair import cycle as cycle_pair
-from otel_specdecode.tiny_pair import model_path
-from otel_specdecode.tiny_pair.cycle import CyclePair
-from otel_specdecode.tiny_pair.gguf import convert
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
+pytest.importorskip("gguf", reason="needs the [demo] extra")
+
+from otel_specdecode.tiny_pair import cycle as cycle_pair  # noqa: E402
+from otel_specdecode.tiny_pair import model_path  # noqa: E402
+from otel_specdecode.tiny_pair.cycle import CyclePair  # noqa: E402
+from otel_specdecode.tiny_pair.gguf import convert  # noqa: E402
 
 QUIET = {"n_threads": 1, "n_threads_batch": 1, "verbose": False}
 """Options of every Llama here: one thread, since outputs are to be the same from run to run, and no log."""

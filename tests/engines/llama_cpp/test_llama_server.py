@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("gguf", reason="needs the [demo] extra")
 pytest.importorskip("numpy", reason="needs the [mlx] extra")
 pytest.importorskip("safetensors", reason="needs the [mlx] extra")
 pytest.importorskip("tokenizers", reason="needs the [mlx] extra")
