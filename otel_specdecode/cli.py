@@ -44,7 +44,7 @@ def main() -> None:
 @click.option(
     "--tokens",
     type=click.IntRange(8, 512),
-    help="The most tokens a request emits.  [default: 48; smollm2: 16]",
+    help="The most tokens a request emits.  [default: 32; smollm2: 16]",
 )
 @click.option("--prompts", type=click.IntRange(1, 12), help="How many prompts.  [default: 12; smollm2: 3]")
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all that is random.")

@@ -108,7 +108,7 @@ def _tiny(engine: Engine, size: Size, scratch: Path) -> Lineup:
     target = engine.load(model_path("target"), scratch)
     texts = PROMPTS[: size.prompts or len(PROMPTS)]
     prompts = tuple(Prompt(text, target.tokenize(_as_chat(text))) for text in texts)
-    tokens = size.tokens or 48
+    tokens = size.tokens or 32
     drafts = (Mode(name, about, target.with_draft(model_path(name))) for name, about in _TINY_DRAFTS)
     return Lineup(
         engine=engine,

@@ -14,6 +14,7 @@ _PACKAGES = {
     "opentelemetry.sdk": "opentelemetry-sdk",
     "opentelemetry.exporter.otlp.proto.common": "opentelemetry-exporter-otlp",
     "bokeh": "bokeh",
+    "gguf": "gguf",
     "jinja2": "jinja2",
     "numpy": "numpy",
     "rich": "rich",

@@ -43,6 +43,7 @@ class TextCall:
         self._keep = keep
         self._began: int | None = None
         self._asked: int | None = None
+        self._resumed = False
         self._segment: weakref.ref[Generator[Any, object, None]] | None = None
 
     def begin(self) -> None:
@@ -53,11 +54,13 @@ class TextCall:
     def ask(self) -> int:
         """Return the clock reading (ns) at which a completion's first token is asked for.
 
-        The first completion's is the beginning of the call, so that the time to the first token holds all before it.
+        The first completion's is the beginning of the call, so that the time to the first token holds all before it,
+        but for the time that the consumer held chunks that came earlier.
         """
         self.begin()
         asked, self._asked = self._asked, None
-        return self.generation.clock() if asked is None else asked
+        held, self.held = self.held, 0
+        return self.generation.clock() if asked is None else asked + held
 
     def follow(self, stream: Generator[Item, object, None], segment: Segment) -> Generator[Item, object, None]:
         """Follow the token stream of the next completion."""
@@ -105,6 +108,7 @@ class TextCall:
         last: Any = None
         exhausted = False
         failure: BaseException | None = None
+        self._resumed = True
         self.begin()
         if generation.timeline.chunks is None:
             generation.timeline.chunks = []
@@ -123,12 +127,12 @@ class TextCall:
                         raise
                     except BaseException as thrown:
                         self.dropped = True
-                        coming = chain(answer(partial(_throw, source), thrown), source)
+                        coming = chain(answer(getattr(source, "throw", _raise), thrown), source)
                         break
                     finally:
                         self.held += clock() - handed
                     if sent is not None:
-                        coming = chain(answer(partial(_send, source), sent), source)
+                        coming = chain(answer(getattr(source, "send", lambda _: next(source)), sent), source)
                         break
                 else:
                     exhausted = True
@@ -145,7 +149,9 @@ class TextCall:
                 failure = None  # its traceback holds this frame
 
     def _unused(self) -> None:
-        self._end(End(None, False, None, False, self.generation.clock()), None)
+        """Take the end of a stream that was lost before its first chunk; later a generator tells its end itself."""
+        if not self._resumed:
+            self._end(End(None, False, None, False, self.generation.clock()), None)
 
     def _hold(self, item: Any) -> None:
         if self._keep is not None:
@@ -211,15 +217,12 @@ class Segment:
         self.generation.end_segment(finished, held_until)
 
 
-def _throw(chunks: Any, error: BaseException) -> Any:
-    """Throw into a generator; an iterator that is none takes nothing, so it raises here."""
-    if not hasattr(chunks, "throw"):
+def _raise(error: BaseException) -> Any:
+    """Take the place of `throw` for an iterator that has none."""
+    try:
         raise error
-    return chunks.throw(error)
-
-
-def _send(chunks: Any, value: object) -> Any:
-    return chunks.send(value)
+    finally:
+        del error  # its traceback holds this frame
 
 
 def _close(chunks: Any) -> None:

@@ -200,9 +200,11 @@ def _data_start(header: _Header) -> int:
     for _ in range(settings):
         key, kind = header.text(), header.number(_U32)
         if key == _ALIGNMENT_KEY and kind == _UINT32:
-            alignment = header.number(_U32) or 1
+            alignment = header.number(_U32)
         else:
             _skip_value(header, kind)
+    if alignment == 0:
+        raise ValueError("is broken: its data is aligned to 0 bytes")
     needed = max((_tensor_end(header) for _ in range(tensors)), default=0)
     start = header.at + -header.at % alignment
     if needed and start + needed > header.size:

@@ -6,6 +6,8 @@ import gc
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -43,7 +45,7 @@ class Engine:
         failing_token: The token whose pass raises.
         failing_text: The token whose text raises.
         catching: Catches a LookupError that is thrown in, and goes on.
-        loops: Every token loop it began, as a weak reference.
+        alive: Every token loop and every stream of chunks it made, as weak references.
         closed: Tokens that each loop had made as it was closed or done.
     """
 
@@ -52,7 +54,7 @@ class Engine:
     failing_token: int | None = None
     failing_text: int | None = None
     catching: bool = False
-    loops: list[weakref.ref[Tokens]] = field(default_factory=list)
+    alive: list[weakref.ref[Any]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
 
     def work(self, milliseconds: int) -> None:
@@ -62,7 +64,7 @@ class Engine:
     def loop(self, tokens: int) -> Tokens:
         """The token loop, followed if the call is watched."""
         made = self._loop(tokens)
-        self.loops.append(weakref.ref(made))
+        self.alive.append(weakref.ref(made))
         return made if self.call is None else self.call.follow(made, Segment(self.call, lambda _: True))
 
     def _loop(self, tokens: int) -> Tokens:
@@ -87,6 +89,11 @@ class Engine:
 
     def chunks(self, tokens: int) -> Generator[Chunk, Any, None]:
         """A completion piece by piece, its finish reason on a last piece without text."""
+        made = self._chunks(tokens)
+        self.alive.append(weakref.ref(made))
+        return made
+
+    def _chunks(self, tokens: int) -> Generator[Chunk, Any, None]:
         self.work(TOKENIZE)
         for token in self.loop(tokens):
             self.work(TEXT)
@@ -191,6 +198,31 @@ def test_the_times_of_a_whole_answer() -> None:
     assert timing.consumer == 0
     assert milliseconds(timing.duration) == TOKENIZE + PREFILL + FIRST + 2 * WAIT + TEXT
     assert (observer.record.ending.kind, observer.record.ending.finish_reason) == ("complete", "length")
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 90), min_size=1, max_size=5), st.booleans())
+def test_every_moment_to_the_last_token_is_somebodys(tokens: int, holds: list[int], whole: bool) -> None:
+    """Prefill, decode and the consumer's time add up to the last token, however long chunks are held."""
+    observer = FoldingObserver()
+    engine = watched_engine(observer)
+    assert engine.call is not None
+    held = cycle(holds)
+    began = engine.clock()
+    if whole:
+        engine.call.run(partial(engine.answer, tokens), lazy=False)
+    else:
+        for _ in engine.call.run(partial(engine.chunks, tokens), lazy=True):
+            engine.work(next(held))
+    timing = observer.record.timing
+    assert timing.prefill is not None
+    assert timing.decode is not None
+    assert timing.consumer is not None
+    last_token = engine.call.generation.timeline.last_yield
+    assert last_token is not None
+    parts = milliseconds(timing.prefill + timing.decode + timing.consumer)
+    assert parts == (last_token - began) / MILLISECOND
+    between = 0 if whole else sum(hold for hold, _ in zip(cycle(holds), range(tokens - 1), strict=False))
+    assert milliseconds(timing.consumer) == between
 
 
 def test_tokens_without_text_of_their_own() -> None:
@@ -308,19 +340,20 @@ def test_a_stream_after_another_completion(first: str) -> None:
     assert engine.call is not None
     handler = whole_then_stream if first == "whole" else two_streams
     consume(engine, engine.call.run(handler, lazy=True))
-    timing, begin = observer.record.timing, TOKENIZE + PREFILL + FIRST
+    timing, begin = observer.record.timing, PREFILL + FIRST
     within = [HOLD + STEP + TEXT, HOLD]
     assert observer.record.counts.tokens == 4
-    assert milliseconds(timing.time_to_first_token) == begin
-    if first == "whole":
-        assert milliseconds(timing.time_to_first_chunk) == begin + 2 * TEXT + STEP + begin + TEXT
+    assert milliseconds(timing.decode) == 2 * FIRST + 2 * WAIT
+    if first == "whole":  # begins with its first token loop: before, nobody had asked for anything
+        assert milliseconds(timing.time_to_first_token) == begin
+        assert milliseconds(timing.time_to_first_chunk) == begin + TEXT + WAIT + TOKENIZE + begin + TEXT
         assert gaps(observer) == within
         assert milliseconds(timing.consumer) == HOLD
     else:
-        assert milliseconds(timing.time_to_first_chunk) == begin + TEXT
-        assert gaps(observer) == [*within, HOLD + begin + TEXT, *within]
+        assert milliseconds(timing.time_to_first_token) == TOKENIZE + begin
+        assert milliseconds(timing.time_to_first_chunk) == TOKENIZE + begin + TEXT
+        assert gaps(observer) == [*within, HOLD + TOKENIZE + begin + TEXT, *within]
         assert milliseconds(timing.consumer) == 2 * HOLD
-    assert milliseconds(timing.decode) == 2 * FIRST + 2 * WAIT
 
 
 Operation = tuple[str, Any]
@@ -365,7 +398,6 @@ def test_a_watched_call_answers_as_a_bare_one(
     assert drive(chunks, operations) == drive(bare_chunks, operations)
     chunks.close()
     bare_chunks.close()
-    gc.collect()  # an exception caught by the bare engine's caller may hold its loop
     assert engine.closed == bare.closed
     assert all(len(recording.endings) == 1 for recording in observer.recordings)
 
@@ -389,7 +421,7 @@ def test_an_iterator_that_is_no_generator() -> None:
         observer = FoldingObserver()
         engine = watched_engine(observer)
         assert engine.call is not None
-        chunks = engine.call.run(lambda made=engine.chunks(2): Pieces(made), lazy=True)  # type: ignore[misc]
+        chunks = engine.call.run(partial(Pieces, engine.chunks(2)), lazy=True)
         assert next(chunks)["text"] == "1"
         if throws:
             with pytest.raises(LookupError):
@@ -437,10 +469,10 @@ def test_a_function_that_fails_before_it_gives_a_stream() -> None:
     engine = watched_engine(observer)
 
     def refusing() -> Iterator[Chunk]:
-        raise ValueError
+        raise ValueError("refused")
 
     assert engine.call is not None
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError, match="refused"):
         engine.call.run(refusing, lazy=True)
     assert observer.record.ending.error_type == "ValueError"
 
@@ -458,18 +490,11 @@ def test_a_stream_never_asked_for_leaves_nothing() -> None:
     """No recording begins, and the engine's generator goes with it."""
     observer = FoldingObserver()
     engine = watched_engine(observer)
-    alive: list[weakref.ref[Any]] = []
-
-    def function() -> Iterator[Chunk]:
-        chunks = engine.chunks(3)
-        alive.append(weakref.ref(chunks))
-        return chunks
-
-    assert engine.call is not None
-    chunks = engine.call.run(function, lazy=True)
-    assert alive[0]() is not None
+    chunks = stream(engine)
+    (alive,) = engine.alive
+    assert alive() is not None
     del chunks
-    assert alive[0]() is None
+    assert alive() is None
     assert observer.recordings == []
 
 
@@ -517,11 +542,9 @@ def test_an_error_between_tokens_closes_the_token_loop(lazy: bool) -> None:
     observer = FoldingObserver()
     engine = watched_engine(observer, failing_text=2)
     assert engine.call is not None
+    call, function = engine.call, engine.chunks if lazy else engine.answer
     with pytest.raises(ValueError, match="text") as caught:
-        if lazy:
-            list(engine.call.run(lambda: engine.chunks(3), lazy=True))
-        else:
-            engine.call.run(lambda: engine.answer(3), lazy=False)
+        list(call.run(partial(function, 3), lazy=lazy))
     assert caught.traceback
     assert engine.closed == [2]
     assert observer.record.ending.error_type == "ValueError"
@@ -567,12 +590,12 @@ def run_and_drop(lazy: bool, how: str) -> tuple[Engine, FoldingObserver]:
     ],
 )
 def test_nothing_is_held_after_the_end(lazy: bool, how: str) -> None:
-    """The engine's token loop, and with it model and caches, is freed at once, without a collector run."""
+    """The engine's generators, and with them model and caches, are freed at once, without a collector run."""
     gc.collect()
     gc.disable()
     try:
         engine, observer = run_and_drop(lazy, how)
-        assert [loop() for loop in engine.loops] == [None]
+        assert [made() for made in engine.alive] == [None] * (1 + lazy)
         assert len(observer.recordings[0].endings) == 1
     finally:
         gc.enable()
@@ -589,7 +612,7 @@ def test_content_is_taken_as_it_is_handed_out() -> None:
         if lazy:
             list(stream(engine, 2))
         else:
-            engine.call.run(lambda engine=engine: engine.answer(2), lazy=False)  # type: ignore[misc]
+            engine.call.run(partial(engine.answer, 2), lazy=False)
         assert [each["text"] for each in kept] == (["1", "2", ""] if lazy else ["12"])
 
 

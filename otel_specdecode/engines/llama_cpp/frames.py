@@ -18,8 +18,27 @@ DEPTH = 60
 """Frames looked at upwards: the calls of a draft or a chat handler are a few deep."""
 
 
+class _Held(Generic[Owner]):
+    __slots__ = ("generator", "owner")
+
+    def __init__(self, generator: weakref.ref[GeneratorType[Any, Any, Any]] | None, owner: Owner) -> None:
+        self.generator = generator
+        self.owner = owner
+
+    def is_of(self, frame: FrameType) -> bool:
+        """Return whether the frame is still that of the generator, or of the function that is running."""
+        if self.generator is None:
+            return True
+        generator = self.generator()
+        return generator is not None and generator.gi_frame is frame
+
+
 class Frames(Generic[Owner]):
-    """Frames of calls in flight and who watches them. A finished or lost generator is forgotten by itself."""
+    """Frames of calls in flight and who watches them. A finished or lost generator is forgotten by itself.
+
+    Attributes:
+        held: Owners by the identity of their frame; empty while nothing is in flight.
+    """
 
     def __init__(self, emptied: Callable[[], None] = lambda: None) -> None:
         """Know no frame.
@@ -28,52 +47,50 @@ class Frames(Generic[Owner]):
             emptied: Called when the last one is gone, maybe inside garbage collection.
         """
         self._emptied = emptied
-        self._of_generators: dict[int, tuple[weakref.ref[GeneratorType[Any, Any, Any]], Owner]] = {}
-        self._of_functions: dict[int, Owner] = {}
-
-    def __len__(self) -> int:
-        """Return how many calls are in flight."""
-        return len(self._of_generators) + len(self._of_functions)
+        self.held: dict[int, _Held[Owner]] = {}
 
     def claim(self, generator: GeneratorType[Any, Any, Any], owner: Owner) -> None:
         """Note who watches a generator, as long as that lives."""
         key = id(generator.gi_frame)
-        self._of_generators[key] = weakref.ref(generator, lambda _: self._forget(self._of_generators, key)), owner
+        self.held[key] = _Held(weakref.ref(generator, lambda _: self._forget(key)), owner)
 
     @contextmanager
-    def claimed(self, frame: FrameType, owner: Owner) -> Iterator[None]:
-        """Note who watches the code that a function's frame calls in a block."""
-        key = id(frame)
-        self._of_functions[key] = owner
+    def claimed(self, key: int, owner: Owner) -> Iterator[None]:
+        """Note who watches the code that a function calls in a block.
+
+        Args:
+            key: Identity of the function's frame. A local variable that held the frame would hold itself.
+            owner: Who watches.
+        """
+        self.held[key] = _Held(None, owner)
         try:
             yield
         finally:
-            self._forget(self._of_functions, key)
+            self._forget(key)
 
-    def _forget(self, held: dict[int, Any], key: int) -> None:
-        held.pop(key, None)
-        if not self:
-            self._emptied()
-
-    def owner(self, frame: FrameType) -> Owner | None:
-        """Return who watches this very generator."""
-        found = self._of_generators.get(id(frame))
-        if found is None:
-            return None
-        generator = found[0]()
-        return found[1] if generator is not None and generator.gi_frame is frame else None
-
-    def nearest(self, frame: FrameType | None) -> Owner | None:
+    def nearest(self, frame: FrameType) -> Owner | None:
         """Return who watches the frame or the nearest of those that called it."""
-        if not self._of_generators and not self._of_functions:
+        if not self.held:
             return None
+        found = self._found(frame)
+        return None if found is None else found.owner
+
+    def runs(self, frame: FrameType) -> bool:
+        """Return whether the frame or one of those that called it is watched."""
+        return bool(self.held) and self._found(frame) is not None
+
+    def _found(self, start: FrameType) -> _Held[Owner] | None:
+        frame: FrameType | None = start
         for _ in range(DEPTH):
             if frame is None:
                 return None
-            owner = self.owner(frame)
-            if owner is None:
-                owner = self._of_functions.get(id(frame))
-            if owner is not None:
-                return owner
+            found = self.held.get(id(frame))
+            if found is not None and found.is_of(frame):
+                return found
             frame = frame.f_back
         return None
+
+    def _forget(self, key: int) -> None:
+        self.held.pop(key, None)
+        if not self.held:
+            self._emptied()

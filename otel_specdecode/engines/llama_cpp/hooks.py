@@ -16,7 +16,8 @@ from otel_specdecode.generation.observer import Observer, Relay
 
 _MODULE = "llama_cpp.llama"
 
-_PASSES = "eval"
+_INNER = ("generate", "eval")
+"""What goes on being watched for streams in flight."""
 
 Hook = Callable[..., Any]
 
@@ -54,7 +55,8 @@ class LlamaCppHooks:
     def remove(self) -> None:
         """Restore the class; what has begun is still recorded.
 
-        While streams are in flight their passes go on being counted: `eval` is restored with the last of them.
+        While streams are in flight their tokens and passes go on being counted: what that takes is restored with the
+        last of them.
         """
         self._relay.observer = None
         self._restore()
@@ -70,7 +72,7 @@ class LlamaCppHooks:
                 _patch(module.Llama, "create_chat_completion", watching.create_chat_completion),
                 _patch(module.Llama, "generate", watching.generate),
                 _patch(module.Llama, "embed", watching.embed),
-                _patch(module.Llama, _PASSES, watching.eval),
+                _Patch("eval", vars(module.Llama)["eval"], watching.watched_eval(vars(module.Llama)["eval"])),
             ]
         except Exception as error:
             report_fault("this version of llama-cpp-python is not watched: Llama is not as expected", error)
@@ -85,7 +87,7 @@ class LlamaCppHooks:
 
     def _restore(self) -> None:
         for patch in self._patches:
-            in_use = patch.name == _PASSES and self._watching is not None and self._watching.frames
+            in_use = patch.name in _INNER and self._watching is not None and self._watching.frames.held
             if not in_use and vars(self._class).get(patch.name) is patch.replacement:
                 setattr(self._class, patch.name, patch.original)
 

@@ -80,18 +80,14 @@ class ModelDraft(LlamaDraftModel):
         self.num_pred_tokens = num_pred_tokens
         self._closed = False
         self._owned = not isinstance(model, llama_cpp.Llama)
+        if n_ctx is not None:
+            llama_options["n_ctx"] = n_ctx
+        if isinstance(target, llama_cpp.Llama) and target.ctx is None:
+            raise ValueError(f"the target {_file(target)} is closed")
         if self._owned:
-            if n_ctx is None and isinstance(target, llama_cpp.Llama):
-                n_ctx = target.n_ctx()
-            if n_ctx is not None:
-                llama_options["n_ctx"] = n_ctx
-            self.llama = llama_cpp.Llama(os.fspath(model), **{"verbose": False, **llama_options})
+            self.llama = _load(model, target, llama_options)
         else:
-            if n_ctx is not None or llama_options:
-                given = sorted([*llama_options, *(["n_ctx"] if n_ctx is not None else [])])
-                raise ValueError(f"the draft is loaded already, so {', '.join(given)} would have no effect")
-            if model is target:
-                raise ValueError("target and draft need a Llama each: one context cannot hold both")
+            _check_loaded(model, target, llama_options)
             self.llama = model
         try:
             self._proposable = _common_ids(self.llama, target)
@@ -187,6 +183,19 @@ class ModelDraft(LlamaDraftModel):
         return self.__dict__
 
 
+def _load(model: str | os.PathLike[str], target: str | os.PathLike[str] | Llama, options: dict[str, Any]) -> Llama:
+    if isinstance(target, llama_cpp.Llama):
+        options = {"n_ctx": target.n_ctx(), **options}
+    return llama_cpp.Llama(os.fspath(model), **{"verbose": False, **options})
+
+
+def _check_loaded(model: Llama, target: str | os.PathLike[str] | Llama, options: dict[str, Any]) -> None:
+    if options:
+        raise ValueError(f"the draft is loaded already, so {', '.join(sorted(options))} would have no effect")
+    if model is target:
+        raise ValueError("target and draft need a Llama each: one context cannot hold both")
+
+
 @dataclass(frozen=True)
 class _Vocabulary:
     """What two models must have in common: tokenizer, what it adds around a prompt, and the tokens by id."""
@@ -229,14 +238,14 @@ def _unfit(draft: Llama) -> str | None:
     """Return why a model cannot be a draft for any target."""
     if draft.ctx is None:
         return "it is closed"
+    if _cannot_rewind(draft):
+        return (
+            "it is a recurrent or hybrid model, which cannot take back a rejected token. Take one of attention alone."
+        )
     if draft.model_params.vocab_only:
         return "it was loaded without its weights (vocab_only=True)"
     if draft.context_params.embeddings:
         return "it was loaded for embeddings (embedding=True)"
-    if _cannot_rewind(draft):
-        return (
-            "it is a recurrent or hybrid model, which cannot take back a rejected token. Take one with attention only"
-        )
     return None
 
 
@@ -248,13 +257,11 @@ def _cannot_rewind(llama: Llama) -> bool:
 
 def _vocabulary(llama: Llama) -> _Vocabulary:
     model = llama._model
-    if model.model is None:
-        raise ValueError(f"{_file(llama)} is closed")
-    kind = model.vocab_type()
+    handle = getattr(model, "vocab", model.model)  # in older releases a vocabulary is no object of its own
+    kind = llama_cpp.llama_vocab_type(handle)  # LlamaModel.vocab_type() of 0.3.7 asks the wrong object
     if kind == _NO_VOCABULARY:
         raise ValueError(f"{_file(llama)} has no vocabulary")
     text = getattr(llama_cpp, "llama_vocab_get_text", None) or llama_cpp.llama_token_get_text
-    handle = getattr(model, "vocab", model.model)  # in older releases a vocabulary is no object of its own
     return _Vocabulary(
         kind=kind,
         bos=model.token_bos() if model.add_bos_token() else None,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from otel_specdecode.engines.llama_cpp import hazards
 from otel_specdecode.engines.llama_cpp.calls import Draft
 from otel_specdecode.engines.llama_cpp.engine import synchronize
+from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.running import Generation
 
 
@@ -22,9 +24,11 @@ class PassWatch:
         kept: Tokens whose KV entries are kept from earlier requests, if a chat handler evaluated a part of the prompt
             itself; None where all the token loop finds is from earlier ones.
         prompt_seen: Whether the prompt has been evaluated.
+        plain: The ledger, once a run without a draft is past its prompt: all that is left is to count.
     """
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_fed",
         "_generation",
@@ -36,6 +40,7 @@ class PassWatch:
         "draft",
         "kept",
         "llama",
+        "plain",
         "prompt_seen",
     )
 
@@ -60,6 +65,7 @@ class PassWatch:
         self.draft = Draft()
         self.kept: int | None = None
         self.prompt_seen = False
+        self.plain: Ledger | None = None
 
     def lose(self) -> None:
         """Note that a pass went by uncounted."""
@@ -75,6 +81,7 @@ class PassWatch:
             ledger.draft_passes = None
         ledger.draft_time = ledger.draft_time or 0
         ledger.prefill_passes += chunks(len(tokens), llama)
+        _latest[id(llama)] = self
         held = int(llama.n_tokens)
         generation.cached_tokens += held if self.kept is None else min(self.kept, held)
         generation.input_tokens = (generation.input_tokens or 0) + held + len(tokens)
@@ -85,6 +92,8 @@ class PassWatch:
         """Note that the prompt has been evaluated. A GPU may still be at work; sampling waits for it as well."""
         synchronize(self.llama)
         self._generation.ledger.prefill_end = self._clock()
+        if self.draft.method == "none":
+            self.plain = self._generation.ledger
 
     def enter(self, tokens: Sequence[int]) -> None:
         """Note that a decode pass is entered with these tokens: the last one emitted and what follows it."""
@@ -97,7 +106,7 @@ class PassWatch:
             if proposed:  # sent by the caller, or proposed by a draft that was not there at the beginning
                 ledger.known = False
             return
-        if ledger.sent:  # what the caller sends stands before the draft's tokens, and counts as neither
+        if ledger.sent or not self._undisturbed():  # what a caller sends is verified as if it were proposed
             ledger.known = False
         if proposed >= llama.n_batch:
             hazards.tell_abort(self._generation, llama, proposed)
@@ -119,12 +128,20 @@ class PassWatch:
     def finished(self, last_token: int | None) -> bool:
         """Take the end; return whether the last emitted token is the target's own (correction or bonus)."""
         self._settle(0)
+        if self.draft.speculates and not self._undisturbed():
+            self.lose()
         if last_token is None or not self.draft.speculates:
             return last_token is not None
         place = self._generation.timeline.emitted() - self._round_start - 1
         if place < 0:
             return False
         return place >= len(self._proposal) or last_token != self._proposal[place]
+
+    def _undisturbed(self) -> bool:
+        """Return whether this loop made its Llama's last pass; if not, it has verified against another loop's draft."""
+        undisturbed = _latest.get(id(self.llama)) is self
+        _latest[id(self.llama)] = self
+        return undisturbed
 
     def _settle(self, proposed: int) -> None:
         """Tell the draft's passes apart: those that yielded a proposed token, and those that only fed context."""
@@ -134,6 +151,10 @@ class PassWatch:
             ledger.draft_passes += yielded
         ledger.draft_prefill_passes += self._fed + self._tried - yielded
         self._tried = self._fed = 0
+
+
+_latest: weakref.WeakValueDictionary[int, PassWatch] = weakref.WeakValueDictionary()
+"""The loop that made the last pass on each Llama, by its identity; two loops of one Llama share its state."""
 
 
 def chunks(tokens: int, llama: Any) -> int:

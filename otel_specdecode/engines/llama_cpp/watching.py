@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import GeneratorType
+from types import FrameType, GeneratorType
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
@@ -44,13 +45,7 @@ class Call:
     kept: int | None = None
 
 
-class _Silence:
-    """Stands for a call that is not recorded: what it calls is not either."""
-
-
-_SILENCE = _Silence()
-
-Owner = Call | PassWatch | _Silence
+Owner = Call | PassWatch
 
 
 class Watching:
@@ -69,6 +64,7 @@ class Watching:
             TypeError: If a parameter that is read is missing.
         """
         self.frames: Frames[Owner] = Frames(idle)
+        self._silent: Frames[None] = Frames()
         self._relay = relay
         self._reader = reader
         self._completion = checked(llama_class.create_completion, "prompt", "max_tokens", "temperature", "stream")
@@ -90,39 +86,31 @@ class Watching:
         owner = self.frames.nearest(sys._getframe())
         if isinstance(owner, Call) and owner.llama is llama:
             return self._segment(owner, wrapped, args, kwargs)
-        ticket = None if _is_inner(owner, llama) else self._relay.admit()
+        ticket = None if self._is_inner(llama, sys._getframe()) else self._relay.admit()
         return wrapped(*args, **kwargs) if ticket is None else self._bare(ticket, wrapped, llama, args, kwargs)
 
-    def eval(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Watch one evaluation: a pass of the loop that makes it, of its draft, or of a chat handler."""
-        if not self.frames:
-            return wrapped(*args, **kwargs)
-        owner = self.frames.nearest(sys._getframe(2))
-        tokens = args[0] if args else kwargs.get("tokens", ())
-        if not isinstance(owner, PassWatch) or owner.llama is not llama:
-            self._evaluate_beside(owner, llama, tokens)
-            return wrapped(*args, **kwargs)
-        first = not owner.prompt_seen
-        try:
-            if first:
-                owner.enter_prompt(tokens, self._reader.draft(llama))
-            else:
-                owner.enter(tokens)
-        except Exception as error:
-            owner.lose()
-            report_fault("a target pass could not be counted", error)
-        result = wrapped(*args, **kwargs)
-        if first:
-            try:
-                owner.leave_prompt()
-            except Exception as error:
-                report_fault("the end of prefill could not be read", error)
-        return result
+    def watched_eval(self, original: Method) -> Method:
+        """Return what stands for `Llama.eval`, through which every pass goes."""
+        held, frames = self.frames.held, self.frames
+
+        @functools.wraps(original)
+        def watched(llama: Any, *args: Any, **kwargs: Any) -> Any:
+            if not held:
+                return original(llama, *args, **kwargs)
+            owner = frames.nearest(sys._getframe(1))
+            if isinstance(owner, PassWatch) and owner.llama is llama:
+                if owner.plain is not None and args and len(args[0]) == 1:
+                    owner.plain.plain_passes += 1
+                    return original(llama, *args, **kwargs)
+                return self._evaluate(owner, original, args, kwargs)
+            self._evaluate_beside(owner, llama, args[0] if args else kwargs.get("tokens", ()))
+            return original(llama, *args, **kwargs)
+
+        return watched
 
     def embed(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
         """Watch one call for embeddings."""
-        frame = sys._getframe()
-        if _is_inner(self.frames.nearest(frame), llama):
+        if self._is_inner(llama, sys._getframe()):
             return wrapped(*args, **kwargs)
         ticket = self._relay.admit()
         if ticket is None:
@@ -142,20 +130,27 @@ class Watching:
     def _text(
         self, operation: Operation, arguments: Arguments, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs
     ) -> Any:
-        frame = sys._getframe()
-        if self._relay.observer is None or _is_inner(self.frames.nearest(frame), llama):
+        if self._relay.observer is None or self._is_inner(llama, sys._getframe()):
             return wrapped(*args, **kwargs)
         ticket = self._relay.admit()
         call = None if ticket is None else self._call(ticket, operation, arguments, llama, args, kwargs)
-        owner = _SILENCE if call is None else call
-        with self.frames.claimed(frame, owner):
-            if call is None:
-                result = wrapped(*args, **kwargs)
-            else:
-                lazy = bool(arguments.get("stream", args, kwargs))
-                result = call.text.run(partial(wrapped, *args, **kwargs), lazy=lazy)
+        if call is None:
+            return self._silently(wrapped, args, kwargs)
+        with self.frames.claimed(id(sys._getframe()), call):
+            lazy = bool(arguments.get("stream", args, kwargs))
+            result = call.text.run(partial(wrapped, *args, **kwargs), lazy=lazy)
         if isinstance(result, GeneratorType):
-            self.frames.claim(result, owner)
+            self.frames.claim(result, call)
+        return result
+
+    def _silently(self, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
+        """Run a call that is not recorded: what it calls, now or as its stream goes on, is not either."""
+        with self._silent.claimed(id(sys._getframe()), None):
+            result = wrapped(*args, **kwargs)
+        if isinstance(result, Iterator) and not isinstance(result, GeneratorType):
+            result = (chunk for chunk in result)
+        if isinstance(result, GeneratorType):
+            self._silent.claim(result, None)
         return result
 
     def _call(
@@ -221,8 +216,35 @@ class Watching:
         self.frames.claim(stream, passes)
         return watch(stream, generation, outcome)
 
+    def _is_inner(self, llama: Any, frame: FrameType) -> bool:
+        """Return whether a call is part of a watched one, its draft at work, or part of a silent one."""
+        owner = self.frames.nearest(frame)
+        if isinstance(owner, Call):
+            return owner.llama is llama
+        return (owner is not None and owner.draft.method != "none") or self._silent.runs(frame)
+
     def _has_processors(self, args: Args, kwargs: Kwargs) -> bool:
         return bool(self._loop.get("logits_processor", args, kwargs))
+
+    def _evaluate(self, passes: PassWatch, original: Method, args: Args, kwargs: Kwargs) -> Any:
+        """Note a pass that a watched token loop makes."""
+        first = not passes.prompt_seen
+        try:
+            tokens = args[0] if args else kwargs["tokens"]
+            if first:
+                passes.enter_prompt(tokens, self._reader.draft(passes.llama))
+            else:
+                passes.enter(tokens)
+        except Exception as error:
+            passes.lose()
+            report_fault("a target pass could not be counted", error)
+        result = original(passes.llama, *args, **kwargs)
+        if first:
+            try:
+                passes.leave_prompt()
+            except Exception as error:
+                report_fault("the end of prefill could not be read", error)
+        return result
 
     @staticmethod
     def _evaluate_beside(owner: Owner | None, llama: Any, tokens: Any) -> None:
@@ -236,13 +258,6 @@ class Watching:
                 owner.kept = int(llama.n_tokens) if owner.kept is None else owner.kept
         except Exception as error:
             report_fault("a pass could not be counted", error)
-
-
-def _is_inner(owner: Owner | None, llama: Any) -> bool:
-    """Return whether a call belongs to one that is watched: a part of it, or its draft at work."""
-    if isinstance(owner, Call):
-        return owner.llama is llama
-    return isinstance(owner, _Silence) or (isinstance(owner, PassWatch) and owner.draft.method != "none")
 
 
 def _read_end(last: Any, exhausted: bool) -> Outcome:

@@ -1,0 +1,221 @@
+"""Peak memory of the process while a request runs, read about 20 times a second."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from otel_specdecode.host.process_memory import (
+    LifetimePeaks,
+    MemoryProbe,
+    ProcessMemory,
+    lifetime_peaks,
+    process_memory,
+)
+from otel_specdecode.thresholds import thresholds
+
+THREAD_NAME = "otel-specdecode-memory"
+
+LINGER_SECONDS = 1.0
+"""How long the thread waits for another request before it ends. It waits without waking up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Memory of the process, in bytes; None where the system does not tell.
+
+    Requests at the same time share the process, so they share its peaks.
+
+    Attributes:
+        resident: The highest resident set size while the request ran: the highest reading, or the lifetime mark if that
+            rose meanwhile, so that a peak between two readings is not missed.
+        resident_lifetime: The highest resident set size since the process began.
+        footprint: The highest physical footprint while the request ran; macOS only.
+        footprint_lifetime: The highest physical footprint since the process began; macOS only.
+    """
+
+    resident: int | None
+    resident_lifetime: int | None
+    footprint: int | None
+    footprint_lifetime: int | None
+
+
+class Token:
+    """One open request: what its readings have shown so far."""
+
+    __slots__ = ("__weakref__", "before", "footprint", "resident")
+
+    def __init__(self, before: LifetimePeaks) -> None:
+        """Begin with the lifetime marks and no reading."""
+        self.before = before
+        self.resident = 0
+        self.footprint = 0
+
+    def take(self, reading: ProcessMemory) -> None:
+        """Keep the highest values."""
+        resident, footprint = reading
+        if resident is not None and resident > self.resident:
+            self.resident = resident
+        if footprint is not None and footprint > self.footprint:
+            self.footprint = footprint
+
+
+class Probe(Protocol):
+    """Takes readings until it is closed."""
+
+    def read(self) -> ProcessMemory:
+        """Take one reading. Never raises."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+class PeakSampler:
+    """Reads the memory of the process for all open requests at once.
+
+    One daemon thread reads while a request is open, and ends soon after the last one. Requests that follow each other
+    closely find it waiting, so a short one starts no thread. end() takes no lock, so it may run in a finalizer. In the
+    child of a fork nothing is open. Nothing here raises.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], ProcessMemory] = process_memory,
+        lifetime: Callable[[], LifetimePeaks] = lifetime_peaks,
+        make_probe: Callable[[], Probe] = MemoryProbe,
+        *,
+        period: float | None = None,
+        linger: float = LINGER_SECONDS,
+    ) -> None:
+        """Sample this process.
+
+        Args:
+            read: Takes one reading.
+            lifetime: Reads the high-water marks.
+            make_probe: Makes what reads while a request is open.
+            period: Seconds between two readings; by default by thresholds.toml.
+            linger: Seconds that the thread waits for another request.
+        """
+        self._read = read
+        self._lifetime = lifetime
+        self._make_probe = make_probe
+        self._period = 1.0 / thresholds()["host"]["memory_readings_per_second"] if period is None else period
+        self._linger = linger
+        self._begin_anew()
+        if hasattr(os, "register_at_fork"):
+            me = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _after_fork(me))
+
+    def _begin_anew(self) -> None:
+        self._open: dict[int, weakref.ref[Token]] = {}
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._waiting = False
+        self._wake = threading.Event()
+        self._probe: Probe | None = None
+
+    def begin(self) -> Token:
+        """Take the first reading of a request and keep reading until it ends."""
+        token = Token(self._lifetime())
+        token.take(self._read())
+        opened, key = self._open, id(token)
+        opened[key] = weakref.ref(token, lambda _: opened.pop(key, None))  # one that is dropped keeps no thread running
+        if self._waiting:
+            self._wake.set()
+        elif self._thread is None:
+            self._start()
+        return token
+
+    def end(self, token: Token) -> Peaks:
+        """Take the last reading of a request and return its peaks.
+
+        A token that has ended already, or began before a fork, does no harm.
+        """
+        self._open.pop(id(token), None)
+        token.take(self._read())
+        after = self._lifetime()
+        return Peaks(
+            _peak(token.resident, token.before.resident, after.resident),
+            _highest(token.resident, after.resident),
+            _peak(token.footprint, token.before.footprint, after.footprint),
+            _highest(token.footprint, after.footprint),
+        )
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                self._thread = thread
+                try:
+                    thread.start()
+                except RuntimeError:
+                    self._thread = None  # no more threads, or the interpreter is ending: two readings a request remain
+
+    def _run(self) -> None:
+        while True:
+            probe = self._probe = self._make_probe()
+            try:
+                self._sample(probe)
+            finally:
+                self._probe = None
+                probe.close()
+            if not self._another_came() and self._ended():
+                return
+
+    def _sample(self, probe: Probe) -> None:
+        """Read until nothing is open."""
+        while True:
+            time.sleep(self._period)
+            if not self._open:
+                return
+            self._give(probe.read())
+
+    def _give(self, reading: ProcessMemory) -> None:
+        for reference in list(self._open.values()):
+            token = reference()
+            if token is not None:
+                token.take(reading)
+
+    def _another_came(self) -> bool:
+        """Wait for a request. The flag is up before the last look at what is open, so begin() sees it or is seen."""
+        self._wake.clear()
+        self._waiting = True
+        came = bool(self._open) or self._wake.wait(self._linger)
+        self._waiting = False
+        return came
+
+    def _ended(self) -> bool:
+        """Give up the place of the thread, unless a request came at the last moment."""
+        with self._starting:
+            self._thread = None
+            if self._open:
+                self._thread = threading.current_thread()
+            return self._thread is None
+
+
+def _peak(highest_reading: int, lifetime_before: int | None, lifetime_after: int | None) -> int | None:
+    rose = lifetime_after is not None and (lifetime_before is None or lifetime_after > lifetime_before)
+    return _highest(highest_reading, lifetime_after if rose else None)
+
+
+def _highest(reading: int, lifetime: int | None) -> int | None:
+    return max(reading, lifetime or 0) or None
+
+
+def _after_fork(reference: weakref.ref[PeakSampler]) -> None:
+    sampler = reference()
+    if sampler is not None:
+        if sampler._probe is not None:
+            sampler._probe.close()
+        sampler._begin_anew()
+
+
+peak_sampler = PeakSampler()
+"""The sampler of this process."""
