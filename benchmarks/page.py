@@ -54,11 +54,10 @@ def _held(comparison: dict[str, Any]) -> str:
 
 def _machine(found: dict[str, Any]) -> str:
     began, ended = found["began"], found["ended"]
+    packages = ", ".join(f"{name} {version}" for name, version in began["packages"].items())
     loads = " to ".join(f"{each['load_average'][0]:.1f}" for each in (began, ended) if each["load_average"])
     return (
-        f"{began['cores']} shared {began['machine']} cores, {began['system']}, Python {began['python']}, "
-        f"opentelemetry-sdk {began['opentelemetry-sdk']}, "
-        f"opentelemetry-util-genai {began['opentelemetry-util-genai']}; "
+        f"{began['cores']} shared {began['machine']} cores, {began['system']}, Python {began['python']}, {packages}; "
         f"load average {loads or 'unknown'} (above {began['cores']}: other programs had the cores as well).\n"
     )
 

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks.results import Comparison, Section
 from benchmarks.statistics import CONFIDENCE, Estimate, Target
 
-PACKAGES = ("opentelemetry-sdk", "opentelemetry-util-genai")
+PACKAGES = ("opentelemetry-sdk", "opentelemetry-util-genai", "mlx-lm", "llama-cpp-python", "genai-otel-instrument")
 COLOURS = {"met": "green", "missed": "red", "unresolved": "yellow"}
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "us a token": 1e-6}
 
@@ -72,8 +72,15 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
-        **{name: version(name) for name in PACKAGES},
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def write(sections: list[Section], folder: Path, before: dict[str, Any]) -> None:

@@ -19,6 +19,11 @@ from otel_specdecode.thresholds import thresholds
 EXPORT_MILLISECONDS = 10_000
 """Metrics are exported as often as this library's configure() has it."""
 
+NOBODY = Listener()
+"""Finds no provider but the API's own stand-ins."""
+
+RESOURCE = Resource({"service.name": "chat", "service.version": "1.4.0", "host.name": "studio"})
+
 
 class DiscardedSpans(SpanExporter):
     """Takes spans and keeps nothing."""
@@ -50,11 +55,10 @@ class SDK:
     """
 
     def __init__(self, export_milliseconds: float = EXPORT_MILLISECONDS) -> None:
-        resource = Resource({"service.name": "chat", "service.version": "1.4.0", "host.name": "studio"})
-        self.tracer_provider = TracerProvider(resource=resource)
+        self.tracer_provider = TracerProvider(resource=RESOURCE)
         self.tracer_provider.add_span_processor(BatchSpanProcessor(DiscardedSpans()))
         reader = PeriodicExportingMetricReader(DiscardedMetrics(), export_milliseconds)
-        self.meter_provider = MeterProvider([reader], resource)
+        self.meter_provider = MeterProvider([reader], RESOURCE)
         self.listener = Listener(self.tracer_provider, self.meter_provider)
 
     def shutdown(self) -> None:

@@ -57,8 +57,7 @@ class Received:
     def wait_for(self, look: Callable[[Received], T], timeout: float = WAIT_S) -> T:
         """Return what `look` finds as soon as it finds something, or what it found last when the time (s) is over."""
         with self._arrival:
-            found = self._arrival.wait_for(lambda: look(self), timeout)
-        return found
+            return self._arrival.wait_for(lambda: look(self), timeout)
 
     def resources(self) -> dict[str, dict[str, str]]:
         """The resource attributes of the first request of each path."""
@@ -97,7 +96,7 @@ class Received:
 
 
 @contextmanager
-def serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def _serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Runs a loopback HTTP server; gives its base URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -138,7 +137,7 @@ def otlp_receiver() -> Iterator[tuple[str, Received]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with serve(Handler) as url:
+    with _serve(Handler) as url:
         yield url, received
 
 

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("click", reason="needs the [demo] extra")
 pytest.importorskip("rich", reason="needs the [demo] extra")
 pytest.importorskip("bokeh", reason="needs the [demo] extra")
+pytest.importorskip("gguf", reason="needs the [demo] extra")
 
 from click.testing import CliRunner, Result
 

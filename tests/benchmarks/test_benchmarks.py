@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import measuring
+from benchmarks import installed, measuring
 from benchmarks.all_threads import all_threads
 from benchmarks.in_the_loop import in_the_loop
 from benchmarks.memory import memory
@@ -56,9 +57,31 @@ def test_a_benchmark_runs(benchmark: Callable[..., Section], sizes: dict[str, in
 
 
 @pytest.mark.mlx
-def test_the_real_engine_runs() -> None:
+def test_the_real_mlx_lm_runs() -> None:
     section = real_engine(tokens=4, repetitions=2)
-    assert {row.variant for row in section.rows} == {"bare", "ours"}
+    rows = [row for row in section.rows if row.case.startswith("MLX-LM")]
+    assert {row.case for row in rows} == {
+        f"MLX-LM, {mode}, {what}" for mode in ("AR", "draft model") for what in ("speed", "CPU time")
+    }
+    assert {row.variant for row in rows} == {"bare", "ours"}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "sizes", "absent", "told"),
+    [
+        (in_the_loop, {"tokens": 5}, "llama_cpp", "no rows for llama.cpp"),
+        (outside_the_loop, {"requests": 1}, "llama_cpp", "no rows for llama.cpp"),
+        (real_engine, {"tokens": 4}, "mlx_lm", "no rows for MLX-LM"),
+    ],
+)
+def test_what_is_not_installed_has_no_rows_and_the_note_says_so(
+    benchmark: Callable[..., Section], sizes: dict[str, int], absent: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda module: None if module == absent else find_spec(module))
+    section = benchmark(**sizes, repetitions=1)
+    engine = {"llama_cpp": "llama.cpp", "mlx_lm": "MLX-LM"}[absent]
+    assert told in section.note
+    assert not [row.case for row in section.rows if engine in row.case]
 
 
 def test_a_smoke_run_writes_its_results(tmp_path: Path) -> None:
@@ -95,6 +118,12 @@ def test_a_page_takes_the_tables_of_a_run() -> None:
         "| stream | ours | 1.50 [1.25, 1.75] us | 1.50 [1.40, 1.60] x floor | at most 2: **met** |",
         "<!-- end -->",
     ]
+
+
+def test_a_page_names_the_versions_of_what_took_part() -> None:
+    began = {**machine(), "packages": {"opentelemetry-sdk": "1.37.0", "mlx-lm": "0.28.4"}}
+    page = filled("<!-- results: Machine -->\n<!-- end -->\n", {"began": began, "ended": began, "sections": []})
+    assert ", opentelemetry-sdk 1.37.0, mlx-lm 0.28.4; load average" in page
 
 
 def test_variants_take_turns_and_the_first_round_does_not_count() -> None:

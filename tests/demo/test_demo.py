@@ -1,4 +1,7 @@
-"""The whole demo with the real engine, as a user starts it: in a process of its own, its output in a pipe."""
+"""The whole demo with the real engines, as a user starts it: in a process of its own, its output in a pipe.
+
+What holds for every choice of engines is tested on each alone and on both together.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,22 @@ from otel_specdecode.telemetry.names import Attr, Metric, Metrics
 from otel_specdecode.testing.checker import assert_conformant
 from otel_specdecode.testing.observed import Observed, from_otlp
 
-for package in ("bokeh", "click", "jinja2", "rich", "opentelemetry.exporter.otlp.proto.common"):
+for package in ("bokeh", "click", "gguf", "jinja2", "rich", "opentelemetry.exporter.otlp.proto.common"):
     pytest.importorskip(package, reason="needs the [demo] extra")
 
-pytestmark = [pytest.mark.mlx, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SMALL = ("--tokens", "24", "--prompts", "2")
-DRAFTS = ("draft-kd", "draft", "draft-weak", "noisy copy")
+REQUESTS_AN_ENGINE = 16
+MODEL_DRAFTS = ("draft-kd", "draft", "draft-weak")
+DRAFTS = {"mlx": (*MODEL_DRAFTS, "noisy copy"), "llama_cpp": (*MODEL_DRAFTS, "prompt lookup")}
+TITLES = {"mlx": "MLX-LM", "llama_cpp": "llama.cpp"}
+
+# An environment in which MLX and what comes with it cannot be imported.
+WITHOUT_MLX = """
+import sys
+sys.modules.update(dict.fromkeys(("mlx", "mlx.core", "mlx_lm", "tokenizers", "transformers")))
+"""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -39,20 +51,26 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "NO_PROXY": "127.0.0.1", **more}
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from otel_specdecode.cli import main; main()", "demo", *arguments]
+def command(*arguments: str, before: str = "") -> list[str]:
+    return [sys.executable, "-c", f"{before}from otel_specdecode.cli import main; main()", "demo", *arguments]
 
 
-def demo(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def demo(*arguments: str, before: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), env=environment(**more), capture_output=True, text=True, timeout=300, check=False
+        command(*arguments, before=before),
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
 @dataclass(frozen=True)
 class Small:
-    """One small run."""
+    """One small run on the engines of these names."""
 
+    engines: tuple[str, ...]
     out: Path
     text: str
     errors: str
@@ -63,37 +81,108 @@ class Small:
     def observed(self) -> Observed:
         return from_otlp([*self.lines(files.SPANS), self.lines(files.METRICS)[-1]])
 
+    def page(self) -> str:
+        return (self.out / files.PAGE).read_text(encoding="utf-8")
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("mlx",), marks=pytest.mark.mlx),
+        pytest.param(("llama_cpp",), marks=pytest.mark.llama_cpp),
+        pytest.param(("mlx", "llama_cpp"), marks=[pytest.mark.mlx, pytest.mark.llama_cpp]),
+    ],
+    ids=" and ".join,
+)
+def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """One engine by its name, llama.cpp where MLX cannot be had; or all, by naming none."""
+    engines: tuple[str, ...] = request.param
+    if "llama_cpp" in engines:
+        pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
     out = tmp_path_factory.mktemp("demo") / "demo-out"
-    finished = demo(*SMALL, "--out", str(out))
+    chosen = ("--engine", *engines) if len(engines) == 1 else ()
+    finished = demo(*SMALL, *chosen, "--out", str(out), before="" if "mlx" in engines else WITHOUT_MLX)
     assert finished.returncode == 0, finished.stderr
-    return Small(out, finished.stdout, finished.stderr)
+    return Small(engines, out, finished.stdout, finished.stderr)
 
 
 def test_a_pipe_gets_whole_words_and_no_colours(small: Small) -> None:
     assert "\x1b" not in small.text + small.errors
     assert "…" not in small.text
-    for word in (*DRAFTS, Attr.SPECDECODE_DRAFT_UNVERIFIED_TOKENS, Metrics.SPECDECODE_ROUND_DURATION.name):
+    drafts = {draft for engine in small.engines for draft in DRAFTS[engine]}
+    for word in (*drafts, Attr.SPECDECODE_DRAFT_UNVERIFIED_TOKENS, Metrics.SPECDECODE_ROUND_DURATION.name):
         assert word in small.text
-    assert "16 greedy requests over 2 prompts, at most 24 tokens each" in small.text
-    assert "too few prompts to tell" in small.text
+    said = f"{REQUESTS_AN_ENGINE} greedy requests over 2 prompts, at most 24 tokens each"
+    assert small.text.count(said) == len(small.engines)
     assert "Traceback" not in small.errors
 
 
 def test_every_mode_has_its_numbers(small: Small) -> None:
     """Break-even ratio and round duration come from metrics of the request alone; nothing else may have read them."""
     rows = [line for line in small.text.splitlines() if Metrics.SPECDECODE_ROUND_DURATION.name in line]
-    verdicts = [line for line in small.text.splitlines() if line.strip().startswith(DRAFTS)]
-    assert rows
-    assert len(verdicts) >= len(DRAFTS)
-    assert not any("absent" in line for line in (*rows, *verdicts[: len(DRAFTS)]))
+    verdicts = [line for line in small.text.splitlines() if "too few prompts to tell" in line]
+    drafts = [draft for engine in small.engines for draft in DRAFTS[engine]]
+    assert [line.partition("too few")[0].strip() for line in verdicts] == drafts
+    assert len(rows) == 1
+    assert not any("absent" in line for line in (*rows, *verdicts))
     assert small.errors == ""
 
 
+def test_each_engine_has_a_section_in_the_order_of_the_engines(small: Small) -> None:
+    titles = [TITLES[engine] for engine in small.engines]
+    assert [line for line in small.text.splitlines() if line in TITLES.values()] == titles
+    assert re.findall(r"<h2>(.*?)</h2>", small.page())[:-2] == titles
+
+
+def test_what_is_said_of_the_names_is_what_the_spans_have(small: Small) -> None:
+    keys: dict[tuple[Any, Any], set[str]] = {}
+    for span in small.observed().spans:
+        kind = span.attributes[Attr.GEN_AI_PROVIDER_NAME], span.attributes[Attr.SPECDECODE_MODE]
+        keys.setdefault(kind, set()).update(span.attributes)
+    assert len(keys) == 2 * len(small.engines)
+    everywhere = set.intersection(*keys.values())
+    (said,) = [line for line in small.text.splitlines() if "span attributes were seen on" in line]
+    shared, _, rest = said.partition("Besides:")
+    assert shared.startswith(f"The same {len(everywhere)} span attributes")
+    assert {name for name in set.union(*keys.values()) if name in rest} == set.union(*keys.values()) - everywhere
+    assert said in html.unescape(small.page())
+
+
+def test_the_engines_share_every_field_of_ours_but_the_time_of_a_draft(small: Small) -> None:
+    """MLX is lazy, so only llama.cpp can tell how long its draft took."""
+    observed = small.observed()
+    emitted = {
+        engine: {
+            *(
+                key
+                for span in observed.spans
+                if span.attributes[Attr.GEN_AI_PROVIDER_NAME] == engine
+                for key in span.attributes
+                if key.startswith("specdecode.")
+            ),
+            *(
+                metric.name
+                for metric in observed.metrics
+                if any(point.attributes.get(Attr.GEN_AI_PROVIDER_NAME) == engine for point in metric.points)
+            ),
+        }
+        for engine in small.engines
+    }
+    assert set.union(*emitted.values()) - set.intersection(*emitted.values()) <= {Attr.SPECDECODE_DRAFT_DURATION}
+    assert (Attr.SPECDECODE_DRAFT_DURATION in set.union(*emitted.values())) == ("llama_cpp" in small.engines)
+
+
 def test_greedy_texts_agree(small: Small) -> None:
-    assert "Every speculative request emitted the very tokens of its autoregressive one." in small.text
+    said = "Every speculative request emitted the very text of its autoregressive one."
+    assert small.text.count(said) == len(small.engines)
+    compared = "MLX-LM and llama.cpp emitted the same autoregressive text for"
+    assert (compared in small.text) == (len(small.engines) > 1)
+
+
+def test_every_prompt_is_read_whole(small: Small) -> None:
+    """No request finds the beginning of its prompt in a cache, so both engines do the same work before a token."""
+    for span in small.observed().spans:
+        assert not span.attributes.get(Attr.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS)
 
 
 def test_the_last_lines_name_the_files_and_the_next_step(small: Small) -> None:
@@ -114,7 +203,7 @@ def test_the_files_are_conformant_otlp(small: Small) -> None:
         for scope in resource["scopeSpans"]
         for span in scope["spans"]
     ]
-    assert len(spans) == 16
+    assert len(spans) == REQUESTS_AN_ENGINE * len(small.engines)
     for span in spans:
         assert re.fullmatch(r"[0-9a-f]{32}", span["traceId"])
         assert re.fullmatch(r"[0-9a-f]{16}", span["spanId"])
@@ -163,7 +252,7 @@ class Loads(HTMLParser):
 
 
 def test_the_page_loads_nothing_and_has_the_plots(small: Small) -> None:
-    text = (small.out / files.PAGE).read_text(encoding="utf-8")
+    text = small.page()
     page = Loads()
     page.feed(text)
     assert page.loads == []
@@ -180,23 +269,26 @@ def test_the_page_loads_nothing_and_has_the_plots(small: Small) -> None:
         "Peak memory over time",
     ):
         assert heading in page.headings
-    assert text.count('data-root-id="') == 7
+    assert text.count('data-root-id="') == 7 * len(small.engines)
 
 
 def test_the_page_shows_every_attribute_of_a_speculative_span_with_its_meaning(small: Small) -> None:
-    text = (small.out / files.PAGE).read_text(encoding="utf-8").partition("One span of each mode")[2]
+    text = small.page().partition("One span of each mode")[2]
     rows = re.findall(r"<tr><td><code>([^<]+)</code></td>.*?<td class=\"meaning\">([^<]*)</td></tr>", text, re.DOTALL)
     shown = {html.unescape(name): html.unescape(meaning) for name, meaning in rows}
-    (span, *_) = [span for span in small.observed().spans if span.attributes[Attr.SPECDECODE_MODE] == "speculative"]
-    assert set(span.attributes) <= set(shown)
+    for span in small.observed().spans:
+        if span.attributes.get(Attr.SPECDECODE_DRAFT_MODEL) in ("draft-kd", None):
+            assert set(span.attributes) <= set(shown)
     assert all(shown.values())
     assert "never 0 in autoregressive mode" in shown[Attr.SPECDECODE_ACCEPT_RATE]
 
 
-def test_ctrl_c_ends_it_with_a_short_message_and_leaves_the_earlier_run(small: Small) -> None:
-    before = {path.name: path.read_bytes() for path in small.out.iterdir()}
+@pytest.mark.mlx
+def test_ctrl_c_ends_it_with_a_short_message_and_leaves_the_earlier_run(tmp_path: Path) -> None:
+    earlier = dict.fromkeys((files.PAGE, files.SPANS, files.METRICS, files.LOGS), "earlier")
+    files.write(tmp_path, earlier)
     with subprocess.Popen(
-        command("--out", str(small.out)),
+        command("--out", str(tmp_path)),
         env=environment(PYTHONUNBUFFERED="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -210,8 +302,8 @@ def test_ctrl_c_ends_it_with_a_short_message_and_leaves_the_earlier_run(small: S
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.strip() == f"Stopped before the end; {small.out} may lack this run's files."
-    assert {path.name: path.read_bytes() for path in small.out.iterdir()} == before
+    assert errors.strip() == f"Stopped before the end; {tmp_path} may lack this run's files."
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == earlier
 
 
 @pytest.fixture
@@ -239,6 +331,7 @@ def collector() -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
+@pytest.mark.mlx
 def test_an_endpoint_gets_the_telemetry_as_well(tmp_path: Path, collector: tuple[str, list[str]]) -> None:
     endpoint, paths = collector
     finished = demo(
@@ -252,6 +345,7 @@ def test_an_endpoint_gets_the_telemetry_as_well(tmp_path: Path, collector: tuple
     assert (tmp_path / "out" / files.PAGE).exists()
 
 
+@pytest.mark.mlx
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 def test_an_endpoint_that_does_not_answer_costs_little_time_and_one_line(tmp_path: Path, protocol: str) -> None:
     started = time.monotonic()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numpy", reason="needs the [demo] extra")
+pytest.importorskip("gguf", reason="needs the [demo] extra")
 pytest.importorskip("jinja2", reason="needs the [demo] extra")
 pytest.importorskip("safetensors", reason="needs the [demo] extra")
 pytest.importorskip("opentelemetry.sdk", reason="needs the [demo] extra")

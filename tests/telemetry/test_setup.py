@@ -7,16 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from gzip import decompress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
 from otel_specdecode.telemetry.setup import flush_providers
+from tests.otlp_receiver import otlp_receiver
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the [otlp] extra")
 
@@ -27,68 +22,6 @@ def emit():
     metrics.get_meter("t").create_counter("a.counter").add(3)
     _logs.get_logger("t").emit(_logs.LogRecord(timestamp=1, observed_timestamp=1, event_name="an.event", body="b"))
 """
-
-
-@dataclass
-class Received:
-    """What arrived at the collector of the test, decoded, by path."""
-
-    requests: dict[str, list[Any]] = field(default_factory=dict)
-    headers: list[dict[str, str]] = field(default_factory=list)
-
-    def resources(self) -> dict[str, dict[str, str]]:
-        """The resource attributes of the first request of each path."""
-        found = {}
-        for path, (first, *_) in self.requests.items():
-            (message,) = [value for _, value in first.ListFields()]
-            found[path] = {pair.key: pair.value.string_value for pair in message[0].resource.attributes}
-        return found
-
-
-@contextmanager
-def serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Runs a loopback HTTP server; gives its base URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@contextmanager
-def collector() -> Iterator[tuple[str, Received]]:
-    """A real HTTP server that decodes OTLP/HTTP protobuf."""
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-    messages = {
-        "/v1/traces": ExportTraceServiceRequest,
-        "/v1/metrics": ExportMetricsServiceRequest,
-        "/v1/logs": ExportLogsServiceRequest,
-    }
-    received = Received()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = decompress(body)
-            received.requests.setdefault(self.path, []).append(messages[self.path].FromString(body))
-            received.headers.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serve(Handler) as url:
-        yield url, received
 
 
 def run(script: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -110,7 +43,7 @@ CONFIGURE = "from otel_specdecode.telemetry.setup import configure, flush_provid
 
 
 def test_all_three_signals_arrive_with_the_service_name_and_nothing_private() -> None:
-    with collector() as (url, received):
+    with otlp_receiver() as (url, received):
         run(
             CONFIGURE + "configure(); emit(); assert flush_providers(20)",
             OTEL_EXPORTER_OTLP_ENDPOINT=url,
@@ -147,7 +80,7 @@ ARGUMENTS = (
 
 
 def test_arguments_speak_where_the_environment_is_silent_and_the_exit_delivers() -> None:
-    with collector() as (url, received):
+    with otlp_receiver() as (url, received):
         run(CONFIGURE + f"configure({ARGUMENTS.format(url=url)}); emit()")
     resources = received.resources()
     assert set(resources) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
@@ -155,7 +88,7 @@ def test_arguments_speak_where_the_environment_is_silent_and_the_exit_delivers()
 
 
 def test_the_environment_wins_over_arguments() -> None:
-    with collector() as (url, received):
+    with otlp_receiver() as (url, received):
         run(
             CONFIGURE + f"configure({ARGUMENTS.format(url='http://127.0.0.1:1')}); emit(); assert flush_providers(20)",
             OTEL_EXPORTER_OTLP_ENDPOINT=url,
@@ -168,7 +101,7 @@ def test_the_environment_wins_over_arguments() -> None:
 
 
 def test_a_signal_that_is_switched_off_gets_no_provider() -> None:
-    with collector() as (url, received):
+    with otlp_receiver() as (url, received):
         run(
             CONFIGURE
             + "found = configure(); emit(); assert found.flush(20); assert found.tracer_provider is None\n"
