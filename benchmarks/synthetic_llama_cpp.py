@@ -177,7 +177,7 @@ def watched_class(observer: Observer) -> type[SyntheticLlama]:
     """Return a class with the real hooks around its methods."""
     made, hooks = own_class(), LlamaCppHooks()
     module: Any = SimpleNamespace(Llama=made)
-    hooks._imported(module)
+    hooks.imported(module)
     hooks.install(observer)
     return made
 

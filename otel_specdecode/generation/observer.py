@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.record import Ending, Facts
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.timeline import Stretch
@@ -97,4 +98,8 @@ class Relay:
 
     def admit(self) -> Ticket | None:
         """Return the observer's ticket, None without an observer."""
-        return None if self.observer is None else self.observer.admit()
+        try:
+            return None if self.observer is None else self.observer.admit()
+        except Exception as error:
+            report_fault("a call could not be recorded", error)
+            return None

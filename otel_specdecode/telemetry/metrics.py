@@ -191,7 +191,8 @@ class GenerationMetrics:
         positions = positions_of(self._request.draft_max_tokens)
         if self._instruments.first_seen(key_of(self._rule)):
             for metric in _PLAIN_COUNTERS:
-                self._zero(metric, self._rule)
+                if metric is not Metrics.SPECDECODE_DRAFT_PASSES or self._request.method != "custom":
+                    self._zero(metric, self._rule)
             for metric, attribute, values in (
                 (Metrics.SPECDECODE_DRAFT_TOKENS, Attr.SPECDECODE_DRAFT_OUTCOME, Enum.SPECDECODE_DRAFT_OUTCOME),
                 (Metrics.SPECDECODE_VERIFY_PASSES, Attr.SPECDECODE_ROUND_OUTCOME, Enum.SPECDECODE_ROUND_OUTCOME),

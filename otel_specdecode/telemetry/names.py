@@ -165,8 +165,8 @@ class Attr:
 
     SPECDECODE_DRAFT_DURATION: Final = "specdecode.draft.duration"
     """Time spent on drafting, in s: from a token asked for to the entry of the pass that verifies what the draft
-    answers. Holds the draft's prefill; part of `specdecode.decode.duration`; 0 in autoregressive mode. On
-    llama.cpp alone: MLX runs its passes later than it is asked to, so there it cannot be told."""
+    answers. Holds the draft's prefill; part of `specdecode.decode.duration`; 0 without a draft. On llama.cpp
+    alone: MLX runs its passes later than it is asked to, so there it cannot be told."""
 
     SPECDECODE_DRAFT_LENGTH: Final = "specdecode.draft.length"
     """The configured draft length k as a metric label: `0` to `15`, `16+` for all above, `unknown` for a custom

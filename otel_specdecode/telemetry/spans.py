@@ -129,10 +129,11 @@ def _request(record: Record) -> Attributes:
 
 def _counts(record: Record) -> Attributes:
     counts = record.counts
+    draft_passes = None if record.request.method == "custom" else counts.draft_passes
     return {
-        Attr.SPECDECODE_DRAFT_PASSES: counts.draft_passes,
+        Attr.SPECDECODE_DRAFT_PASSES: draft_passes,
         Attr.SPECDECODE_DRAFT_CALLS: counts.draft_calls,
-        Attr.SPECDECODE_DRAFT_PREFILL_PASSES: None if counts.draft_passes is None else counts.draft_prefill_passes,
+        Attr.SPECDECODE_DRAFT_PREFILL_PASSES: None if draft_passes is None else counts.draft_prefill_passes,
         Attr.SPECDECODE_DRAFT_PROPOSED_TOKENS: counts.proposed,
         Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS: counts.accepted,
         Attr.SPECDECODE_DRAFT_REJECTED_TOKENS: counts.rejected,

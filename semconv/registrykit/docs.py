@@ -51,7 +51,8 @@ def _spans(registry: Registry) -> Iterator[str]:
         yield from ("", f"### `{span.ident}`", "", span.brief, "")
         yield f"Name `{span.name_pattern}`, an unknown part left out; kind {span.kind.upper()}."
         key, _, value = span.told_by.partition("=")
-        yield f"Told from other spans by `{key}` = `{value}`." if value else f"Told from other spans by the presence of `{key}`."
+        told = f"`{key}` = `{value}`" if value else f"the presence of `{key}`"
+        yield f"Told from other spans by {told}."
         at_start = ", ".join(f"`{use.key}`" for use in span.uses if use.sampling_relevant)
         yield from (f"Set at the start, where samplers see them: {at_start}.", "")
         yield from _use_table(registry, span.uses)

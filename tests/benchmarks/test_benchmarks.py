@@ -47,7 +47,7 @@ def in_small(benchmark: Callable[..., Section], **sizes: int) -> Any:
         in_small(all_threads, tokens=30, repetitions=2),
         in_small(token_gaps, tokens=10, repetitions=2),
         in_small(thinning, tokens=600, draws=2),
-        in_small(memory, longest=9_000),
+        pytest.param(memory, {"longest": 9_000}, id="memory", marks=pytest.mark.slow),
     ],
 )
 def test_a_benchmark_runs(benchmark: Callable[..., Section], sizes: dict[str, int]) -> None:

@@ -21,12 +21,17 @@ class Draft:
     Attributes:
         method: What proposes tokens.
         length: The configured draft length k, None if it does not tell; 0 without a draft.
-        llama: The Llama that a draft model runs on, None where there is none or it is not to be seen.
+        llamas: The Llamas that it holds, of which the first names it.
     """
 
     method: Method = "none"
     length: int | None = 0
-    llama: Any = None
+    llamas: tuple[Any, ...] = ()
+
+    @property
+    def llama(self) -> Any:
+        """The Llama that a draft model runs on, None where there is none or it is not to be seen."""
+        return self.llamas[0] if self.llamas else None
 
     @property
     def speculates(self) -> bool:
@@ -59,8 +64,8 @@ class CallReader:
         if isinstance(model, self._lookup_class):
             return Draft("prompt_lookup", length)
         held = getattr(model, "__dict__", {}).values()
-        inner = next((each for each in held if isinstance(each, self._llama_class)), None)
-        return Draft("custom", length) if inner is None else Draft("draft_model", length, inner)
+        inner = tuple(each for each in held if isinstance(each, self._llama_class))
+        return Draft("draft_model" if inner else "custom", length, inner)
 
     def request(self, llama: Any, operation: Operation, sampling: Sampling, *, stream: bool) -> Request:
         """Return the request of one call."""

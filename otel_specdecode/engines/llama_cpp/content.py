@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from otel_specdecode.generation.faults import report_fault
@@ -19,7 +19,9 @@ def keep_prompt(content: Content, llama: Any, prompt: Any) -> None:
 
 
 def keep_messages(content: Content, messages: Iterable[Mapping[str, Any]]) -> None:
-    """Keep the messages of a chat."""
+    """Keep the messages of a chat, unless they are an iterator's: what is read of it the engine would lack."""
+    if isinstance(messages, Iterator):
+        return
     try:
         content.prompt = tuple(Message(str(each.get("role")), _parts(each)) for each in messages)
     except Exception as error:

@@ -23,6 +23,12 @@ def ends_generation(llama: Any, token: int) -> bool:
     return bool(llama_cpp.llama_token_is_eog(llama._model.model, token))
 
 
+def keeps_all_logits(llama: Any) -> bool:
+    """Return whether a Llama keeps the logits of every position of a pass, not of the last one alone."""
+    kept = getattr(llama, "_logits_all", None)
+    return bool(llama.context_params.logits_all if kept is None else kept)  # up to 0.3.7
+
+
 def keeps_state(llama: Any) -> bool:
     """Return whether a model keeps a recurrent state, which cannot be rewound token by token."""
     import llama_cpp

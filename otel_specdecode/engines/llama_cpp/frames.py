@@ -25,6 +25,11 @@ class _Held(Generic[Owner]):
         self.generator = generator
         self.owner = owner
 
+    def is_live(self) -> bool:
+        """Return whether the generator has not ended."""
+        generator = None if self.generator is None else self.generator()
+        return generator is not None and generator.gi_frame is not None
+
     def is_of(self, frame: FrameType) -> bool:
         """Return whether the frame is still that of the generator, or of the function that is running."""
         if self.generator is None:
@@ -52,7 +57,7 @@ class Frames(Generic[Owner]):
     def claim(self, generator: GeneratorType[Any, Any, Any], owner: Owner) -> None:
         """Note who watches a generator, as long as that lives."""
         key = id(generator.gi_frame)
-        self.held[key] = _Held(weakref.ref(generator, lambda _: self._forget(key)), owner)
+        self.held[key] = _Held(weakref.ref(generator, lambda gone: self._forget(key, gone)), owner)
 
     @contextmanager
     def claimed(self, key: int, owner: Owner) -> Iterator[None]:
@@ -66,7 +71,7 @@ class Frames(Generic[Owner]):
         try:
             yield
         finally:
-            self._forget(key)
+            self._forget(key, None)
 
     def nearest(self, frame: FrameType) -> Owner | None:
         """Return who watches the frame or the nearest of those that called it."""
@@ -74,6 +79,10 @@ class Frames(Generic[Owner]):
             return None
         found = self._found(frame)
         return None if found is None else found.owner
+
+    def any_runs(self) -> bool:
+        """Return whether a call is in flight; a generator that has ended may be held by whoever ran it."""
+        return any(held.generator is None or held.is_live() for held in list(self.held.values()))
 
     def runs(self, frame: FrameType) -> bool:
         """Return whether the frame or one of those that called it is watched."""
@@ -90,7 +99,10 @@ class Frames(Generic[Owner]):
             frame = frame.f_back
         return None
 
-    def _forget(self, key: int) -> None:
-        self.held.pop(key, None)
+    def _forget(self, key: int, generator: weakref.ref[GeneratorType[Any, Any, Any]] | None) -> None:
+        """Forget a frame, unless its identity is another's by now."""
+        found = self.held.get(key)
+        if found is not None and found.generator is generator:
+            del self.held[key]
         if not self.held:
             self._emptied()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ class LlamaCppHooks:
         self._relay = Relay()
         self._class: Any = None
         self._watching: Watching | None = None
+        self._wrappers: dict[str, Callable[[Any], Any]] = {}
         self._patches: list[_Patch] = []
         self._waiting = False
 
@@ -50,7 +51,7 @@ class LlamaCppHooks:
             self._apply()
         elif not self._waiting:
             self._waiting = True
-            wrapt.register_post_import_hook(self._imported, _MODULE)
+            wrapt.register_post_import_hook(self.imported, _MODULE)
 
     def remove(self) -> None:
         """Restore the class; what has begun is still recorded.
@@ -61,35 +62,48 @@ class LlamaCppHooks:
         self._relay.observer = None
         self._restore()
 
-    def _imported(self, module: ModuleType) -> None:
+    def imported(self, module: ModuleType) -> None:
+        """Take in `llama_cpp.llama`, or a module with a class of the same shape."""
         try:
             from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
             reader = CallReader(module.Llama, LlamaPromptLookupDecoding)
             watching = Watching(self._relay, reader, module.Llama, self._idle)
-            self._patches = [
-                _patch(module.Llama, "create_completion", watching.create_completion),
-                _patch(module.Llama, "create_chat_completion", watching.create_chat_completion),
-                _patch(module.Llama, "generate", watching.generate),
-                _patch(module.Llama, "embed", watching.embed),
-                _Patch("eval", vars(module.Llama)["eval"], watching.watched_eval(vars(module.Llama)["eval"])),
-            ]
+            self._class, self._watching = module.Llama, watching
+            self._wrappers = {
+                "create_completion": _bound(watching.create_completion),
+                "create_chat_completion": _bound(watching.create_chat_completion),
+                "generate": _bound(watching.generate),
+                "embed": _bound(watching.embed),
+                "eval": watching.watched_eval,
+            }
+            self._patches = [self._patch(name) for name in self._wrappers]
         except Exception as error:
             report_fault("this version of llama-cpp-python is not watched: Llama is not as expected", error)
+            self._class, self._patches = None, []
             return
-        self._class, self._watching = module.Llama, watching
         if self._relay.observer is not None:
             self._apply()
 
     def _apply(self) -> None:
-        for patch in self._patches:
-            setattr(self._class, patch.name, patch.replacement)
+        """Put every wrapper in place, around what others have put there meanwhile unless ours is in it already."""
+        for place, patch in enumerate(self._patches):
+            current = vars(self._class)[patch.name]
+            if patch.replacement in _layers(current):
+                continue
+            wanted = patch if current is patch.original else self._patch(patch.name)
+            self._patches[place] = wanted
+            setattr(self._class, wanted.name, wanted.replacement)
 
     def _restore(self) -> None:
         for patch in self._patches:
-            in_use = patch.name in _INNER and self._watching is not None and self._watching.frames.held
+            in_use = patch.name in _INNER and self._watching is not None and self._watching.frames.any_runs()
             if not in_use and vars(self._class).get(patch.name) is patch.replacement:
                 setattr(self._class, patch.name, patch.original)
+
+    def _patch(self, name: str) -> _Patch:
+        original = vars(self._class)[name]
+        return _Patch(name, original, self._wrappers[name](original))
 
     def _idle(self) -> None:
         """Restore what remove() had to leave, once nothing is in flight."""
@@ -97,11 +111,21 @@ class LlamaCppHooks:
             self._restore()
 
 
-def _patch(llama_class: Any, name: str, hook: Hook) -> _Patch:
-    original = vars(llama_class)[name]
+def _layers(function: Any) -> Iterator[Any]:
+    """Yield a function and what it wraps, as far as it tells."""
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
 
-    @functools.wraps(original)
-    def watched(llama: Any, *args: Any, **kwargs: Any) -> Any:
-        return hook(original.__get__(llama), llama, args, kwargs)
 
-    return _Patch(name, original, watched)
+def _bound(hook: Hook) -> Callable[[Any], Any]:
+    """Return what wraps a method so that a hook is called with the bound original and the Llama."""
+
+    def wrapper(original: Any) -> Any:
+        @functools.wraps(original)
+        def watched(llama: Any, *args: Any, **kwargs: Any) -> Any:
+            return hook(original.__get__(llama), llama, args, kwargs)
+
+        return watched
+
+    return wrapper

@@ -30,9 +30,12 @@ class PassWatch:
     __slots__ = (
         "__weakref__",
         "_clock",
+        "_drafted_at",
+        "_drafting",
         "_fed",
         "_generation",
         "_limit",
+        "_overtaken",
         "_processors",
         "_proposal",
         "_round_start",
@@ -62,10 +65,17 @@ class PassWatch:
         self._round_start = 0
         self._tried = 0
         self._fed = 0
+        self._drafted_at = 0
+        self._drafting = 0
+        self._overtaken: int | None = None
         self.draft = Draft()
         self.kept: int | None = None
         self.prompt_seen = False
         self.plain: Ledger | None = None
+
+    def drafts(self, llama: Any) -> bool:
+        """Return whether a Llama may be at work for the draft; of one that hides its model, any may."""
+        return self.draft.method == "custom" or any(each is llama for each in self.draft.llamas)
 
     def lose(self) -> None:
         """Note that a pass went by uncounted."""
@@ -81,7 +91,7 @@ class PassWatch:
             ledger.draft_passes = None
         ledger.draft_time = ledger.draft_time or 0
         ledger.prefill_passes += chunks(len(tokens), llama)
-        _latest[id(llama)] = self
+        self._undisturbed()
         held = int(llama.n_tokens)
         generation.cached_tokens += held if self.kept is None else min(self.kept, held)
         generation.input_tokens = (generation.input_tokens or 0) + held + len(tokens)
@@ -101,6 +111,9 @@ class PassWatch:
         if llama.draft_model is not None:
             ledger.draft_calls += 1
             self._settle(proposed)
+            self._keep_draft_time()
+            timeline = self._generation.timeline
+            self._drafting = max(self._clock() - (timeline.loop_resumed or timeline.resumes[-1]), 0)
         if not self.draft.speculates:
             ledger.plain_passes += 1
             if proposed:  # sent by the caller, or proposed by a draft that was not there at the beginning
@@ -114,9 +127,6 @@ class PassWatch:
         ledger.open_pass(emitted, proposed)
         self._round_start = emitted
         self._proposal = tokens[1:]
-        timeline = self._generation.timeline
-        asked = timeline.loop_resumed or timeline.resumes[-1]
-        ledger.draft_time = (ledger.draft_time or 0) + max(self._clock() - asked, 0)
 
     def enter_draft(self, llama: Any, tokens: Sequence[int]) -> None:
         """Note that the draft's Llama is about to evaluate tokens: of several batches only the last yields a token."""
@@ -128,7 +138,9 @@ class PassWatch:
     def finished(self, last_token: int | None) -> bool:
         """Take the end; return whether the last emitted token is the target's own (correction or bonus)."""
         self._settle(0)
-        if self.draft.speculates and not self._undisturbed():
+        self._keep_draft_time()
+        overtaken = self._overtaken
+        if self.draft.speculates and overtaken is not None and self._generation.timeline.emitted() > overtaken:
             self.lose()
         if last_token is None or not self.draft.speculates:
             return last_token is not None
@@ -138,10 +150,23 @@ class PassWatch:
         return place >= len(self._proposal) or last_token != self._proposal[place]
 
     def _undisturbed(self) -> bool:
-        """Return whether this loop made its Llama's last pass; if not, it has verified against another loop's draft."""
-        undisturbed = _latest.get(id(self.llama)) is self
+        """Take the Llama over; return whether no other loop ever did since this one began.
+
+        What a loop emits after another one of its Llama has made a pass was verified against that one's tokens.
+        """
+        other = _latest.get(id(self.llama))
+        if other is not None and other is not self and other._overtaken is None:
+            other._overtaken = other._generation.timeline.emitted()
         _latest[id(self.llama)] = self
-        return undisturbed
+        return self._overtaken is None
+
+    def _keep_draft_time(self) -> None:
+        """Keep the time of drafting for the last pass if that emitted something: decode ends with the last token."""
+        ledger, emitted = self._generation.ledger, self._generation.timeline.emitted()
+        if emitted > self._drafted_at:
+            ledger.draft_time = (ledger.draft_time or 0) + self._drafting
+        self._drafted_at = emitted
+        self._drafting = 0
 
     def _settle(self, proposed: int) -> None:
         """Tell the draft's passes apart: those that yielded a proposed token, and those that only fed context."""

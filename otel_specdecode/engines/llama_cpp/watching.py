@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType, GeneratorType
@@ -33,16 +34,20 @@ class Call:
     """A completion or chat in flight.
 
     Attributes:
-        llama: The Llama it was called on.
+        llama: The Llama it was called on; an ended stream that is still held must not hold the model.
         sampling: Its sampling parameters.
         text: Its recording.
         kept: Tokens whose KV entries were kept as a chat handler began to evaluate by itself, None if none did.
     """
 
-    llama: Any
+    llama: weakref.ref[Any]
     sampling: Sampling
     text: TextCall
     kept: int | None = None
+
+    def is_on(self, llama: Any) -> bool:
+        """Return whether it was called on a Llama."""
+        return self.llama() is llama
 
 
 Owner = Call | PassWatch
@@ -67,10 +72,11 @@ class Watching:
         self._silent: Frames[None] = Frames()
         self._relay = relay
         self._reader = reader
-        self._completion = checked(llama_class.create_completion, "prompt", "max_tokens", "temperature", "stream")
-        self._chat = checked(llama_class.create_chat_completion, "messages", "max_tokens", "temperature", "stream")
-        self._loop = checked(llama_class.generate, "tokens", "temp", "logits_processor")
-        self._embedding = checked(llama_class.embed, "input", "return_count")
+        self._completion = _checked(llama_class.create_completion, "prompt", "max_tokens", "temperature", "stream")
+        self._chat = _checked(llama_class.create_chat_completion, "messages", "max_tokens", "temperature", "stream")
+        self._loop = _checked(llama_class.generate, "tokens", "temp", "logits_processor")
+        self._embedding = _checked(llama_class.embed, "input", "return_count")
+        self._completing = getattr(getattr(llama_class, "_create_completion", None), "__code__", None)
         checked(llama_class.eval, "tokens")
 
     def create_completion(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -84,10 +90,14 @@ class Watching:
     def generate(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
         """Watch one token loop, as a part of the completion that runs it or by itself."""
         owner = self.frames.nearest(sys._getframe())
-        if isinstance(owner, Call) and owner.llama is llama:
-            return self._segment(owner, wrapped, args, kwargs)
+        if isinstance(owner, Call) and owner.is_on(llama):
+            return self._segment(owner, llama, wrapped, args, kwargs)
         ticket = None if self._is_inner(llama, sys._getframe()) else self._relay.admit()
-        return wrapped(*args, **kwargs) if ticket is None else self._bare(ticket, wrapped, llama, args, kwargs)
+        if ticket is None:
+            return wrapped(*args, **kwargs)
+        # A completion by a reference taken before the instrumentation leaves its loop when it is done.
+        left = None if sys._getframe(2).f_code is self._completing else "closed"
+        return self._bare(ticket, wrapped, llama, args, kwargs, left)
 
     def watched_eval(self, original: Method) -> Method:
         """Return what stands for `Llama.eval`, through which every pass goes."""
@@ -130,7 +140,11 @@ class Watching:
     def _text(
         self, operation: Operation, arguments: Arguments, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs
     ) -> Any:
-        if self._relay.observer is None or self._is_inner(llama, sys._getframe()):
+        if self._relay.observer is None:
+            return wrapped(*args, **kwargs)
+        if self._silent.runs(sys._getframe()):
+            return self._silently(wrapped, args, kwargs)
+        if self._is_inner(llama, sys._getframe()):
             return wrapped(*args, **kwargs)
         ticket = self._relay.admit()
         call = None if ticket is None else self._call(ticket, operation, arguments, llama, args, kwargs)
@@ -147,8 +161,6 @@ class Watching:
         """Run a call that is not recorded: what it calls, now or as its stream goes on, is not either."""
         with self._silent.claimed(id(sys._getframe()), None):
             result = wrapped(*args, **kwargs)
-        if isinstance(result, Iterator) and not isinstance(result, GeneratorType):
-            result = (chunk for chunk in result)
         if isinstance(result, GeneratorType):
             self._silent.claim(result, None)
         return result
@@ -164,14 +176,9 @@ class Watching:
             return None
         prompt = arguments.get("messages" if operation == "chat" else "prompt", args, kwargs)
 
-        def request(generation: Generation) -> Request | None:
+        def request(_: Generation) -> Request | None:
             if self._relay.observer is None:
                 return None
-            if generation.content is not None:
-                if operation == "chat":
-                    keep_messages(generation.content, prompt)
-                else:
-                    keep_prompt(generation.content, llama, prompt)
             return self._reader.request(llama, operation, sampling, stream=stream)
 
         generation = Generation(ticket, request)
@@ -179,22 +186,26 @@ class Watching:
         if ticket.captures_content:
             generation.content = Content()
             keep = partial(keep_answer, generation.content)
-        return Call(llama, sampling, TextCall(generation, _read_end, keep))
+            if operation == "chat":
+                keep_messages(generation.content, prompt)
+            else:
+                keep_prompt(generation.content, llama, prompt)
+        return Call(weakref.ref(llama), sampling, TextCall(generation, _read_end, keep))
 
-    def _segment(self, call: Call, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
+    def _segment(self, call: Call, llama: Any, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
         """Follow the token loop of a completion."""
         call.text.begin()
         stream = wrapped(*args, **kwargs)
         if not isinstance(stream, GeneratorType):
             return stream
         limit, processors = call.sampling.max_tokens, self._has_processors(args, kwargs)
-        passes = PassWatch(call.llama, call.text.generation, limit, processors)
+        passes = PassWatch(llama, call.text.generation, limit, processors)
         passes.kept, call.kept = call.kept, None
         self.frames.claim(stream, passes)
         return call.text.follow(stream, Segment(call.text, passes.finished))
 
-    def _bare(self, ticket: Ticket, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Follow a token loop that the caller runs."""
+    def _bare(self, ticket: Ticket, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs, left: str | None) -> Any:
+        """Follow a token loop that the caller runs; `left`: the finish reason where it is left early."""
 
         def request(_: Generation) -> Request | None:
             if self._relay.observer is None:
@@ -206,7 +217,7 @@ class Watching:
             finished = passes.finished(token)
             if exhausted or (token is not None and ends_generation(llama, token)):
                 return Outcome("stop", True, finished)
-            return Outcome("closed", False, finished)
+            return Outcome(left, False, finished)
 
         stream = wrapped(*args, **kwargs)
         if not isinstance(stream, GeneratorType):
@@ -220,11 +231,12 @@ class Watching:
         """Return whether a call is part of a watched one, its draft at work, or part of a silent one."""
         owner = self.frames.nearest(frame)
         if isinstance(owner, Call):
-            return owner.llama is llama
-        return (owner is not None and owner.draft.method != "none") or self._silent.runs(frame)
+            return owner.is_on(llama)
+        return (owner is not None and owner.drafts(llama)) or self._silent.runs(frame)
 
     def _has_processors(self, args: Args, kwargs: Kwargs) -> bool:
-        return bool(self._loop.get("logits_processor", args, kwargs))
+        processors = self._loop.get("logits_processor", args, kwargs) or ()
+        return any(getattr(each, "__name__", None) != "logit_bias_processor" for each in processors)
 
     def _evaluate(self, passes: PassWatch, original: Method, args: Args, kwargs: Kwargs) -> Any:
         """Note a pass that a watched token loop makes."""
@@ -250,14 +262,19 @@ class Watching:
     def _evaluate_beside(owner: Owner | None, llama: Any, tokens: Any) -> None:
         """Note an evaluation that no watched token loop makes itself: its draft's, or a chat handler's own."""
         try:
-            if isinstance(owner, PassWatch):
+            if isinstance(owner, PassWatch) and owner.drafts(llama):
                 owner.enter_draft(llama, tokens)
-            elif isinstance(owner, Call) and owner.llama is llama:
+            elif isinstance(owner, Call) and owner.is_on(llama):
                 owner.text.begin()
                 owner.text.generation.ledger.prefill_passes += chunks(len(tokens), llama)
                 owner.kept = int(llama.n_tokens) if owner.kept is None else owner.kept
         except Exception as error:
             report_fault("a pass could not be counted", error)
+
+
+def _checked(method: Method, *needed: str) -> Arguments:
+    """Return a method's parameters without the Llama itself."""
+    return checked(partial(method, None), *needed)
 
 
 def _read_end(last: Any, exhausted: bool) -> Outcome:

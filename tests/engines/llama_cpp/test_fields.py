@@ -260,7 +260,7 @@ def test_k_of_zero_is_a_fallback(method: str, bench: Bench, telemetry: Telemetry
     assert found[Attr.SPECDECODE_DRAFT_MAX_TOKENS] == 0
     assert found[Attr.SPECDECODE_DRAFT_CALLS] == 19
     assert found.get(Attr.SPECDECODE_DRAFT_PASSES) == (None if method == "custom" else 0)
-    assert found[Attr.SPECDECODE_DRAFT_DURATION] == 0
+    assert 0 < found[Attr.SPECDECODE_DRAFT_DURATION] <= found[Attr.SPECDECODE_DECODE_DURATION]
     assert telemetry.total("specdecode.fallbacks", fallback_reason="zero_draft_length") == 1
     assert found[Attr.SPECDECODE_DECODE_PASSES] == found[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] - 1
 
