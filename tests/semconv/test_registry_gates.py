@@ -201,8 +201,8 @@ BROKEN = {
     ),
     "unreadable condition": (
         "model/spans.yaml",
-        "{attribute: specdecode.method, not_equals: custom}",
-        "{attribute: specdecode.method, unlike: custom}",
+        "{attribute: specdecode.method, equals: prompt_lookup}",
+        "{attribute: specdecode.method, unlike: prompt_lookup}",
         "span.specdecode.generation: specdecode.draft.max_tokens: has the unreadable condition",
     ),
     "condition on what the span lacks": (

@@ -1,0 +1,293 @@
+"""Peak memory of requests: what is shown, and what the thread behind it costs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
+from otel_specdecode.host.sampler import THREAD_NAME, Peaks, PeakSampler, peak_sampler
+
+MIB = 1024**2
+
+
+class Memory:
+    """A process whose memory is set by hand. It is its own probe."""
+
+    def __init__(self, resident: int | None = 100, footprint: int | None = None) -> None:
+        self.now = ProcessMemory(resident, footprint)
+        self.peaks = LifetimePeaks(None, None)
+        self.probed = threading.Event()
+        self.open_probes = 0
+
+    def __call__(self) -> ProcessMemory:
+        return self.now
+
+    def lifetime(self) -> LifetimePeaks:
+        return self.peaks
+
+    def probe(self) -> Memory:
+        self.open_probes += 1
+        return self
+
+    def read(self) -> ProcessMemory:
+        self.probed.set()
+        return self.now
+
+    def close(self) -> None:
+        self.open_probes -= 1
+
+    def wait_until_probed(self) -> None:
+        """Wait until two readings have been taken from now on: the second is whole."""
+        for _ in range(2):
+            self.probed.clear()
+            assert self.probed.wait(10)
+
+
+def threads() -> list[threading.Thread]:
+    """The sampling threads that run."""
+    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until a callable is true."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """A process whose memory is set by hand."""
+    return Memory()
+
+
+@pytest.fixture
+def sampler(memory: Memory) -> Iterator[PeakSampler]:
+    """A quick sampler of that process."""
+    sampling = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.01)
+    yield sampling
+    wait_for(lambda: sampling._thread is None)
+    assert memory.open_probes == 0
+
+
+def test_the_readings_at_begin_and_end_count() -> None:
+    memory = Memory(100)
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.05, linger=0)
+    sampler._start = lambda: None  # type: ignore[method-assign]
+    begun_high = sampler.begin()
+    memory.now = ProcessMemory(50)
+    ended_high = sampler.begin()
+    assert sampler.end(begun_high).resident == 100
+    memory.now = ProcessMemory(70)
+    assert sampler.end(ended_high).resident == 70
+
+
+def test_a_peak_between_begin_and_end_is_seen(sampler: PeakSampler, memory: Memory) -> None:
+    token = sampler.begin()
+    memory.now = ProcessMemory(900)
+    memory.wait_until_probed()
+    memory.now = ProcessMemory(100)
+    assert sampler.end(token).resident == 900
+
+
+def test_each_request_has_the_peak_of_its_own_time(sampler: PeakSampler, memory: Memory) -> None:
+    first = sampler.begin()
+    memory.now = ProcessMemory(900)
+    memory.wait_until_probed()
+    second = sampler.begin()
+    memory.now = ProcessMemory(950)
+    memory.wait_until_probed()
+    memory.now = ProcessMemory(100)
+    assert sampler.end(first).resident == 950
+    third = sampler.begin()
+    assert sampler.end(second).resident == 950
+    assert sampler.end(third).resident == 100
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (LifetimePeaks(500, 600), LifetimePeaks(500, 600), Peaks(100, 500, 70, 600)),
+        (LifetimePeaks(500, 600), LifetimePeaks(501, 601), Peaks(501, 501, 601, 601)),
+        (LifetimePeaks(500, None), LifetimePeaks(500, None), Peaks(100, 500, 70, 70)),
+        (LifetimePeaks(None, None), LifetimePeaks(None, None), Peaks(100, 100, 70, 70)),
+        (LifetimePeaks(None, None), LifetimePeaks(300, 300), Peaks(300, 300, 300, 300)),
+    ],
+    ids=["did not rise", "rose", "resident only", "none kept", "known only afterwards"],
+)
+def test_a_lifetime_mark_that_rose_meanwhile_is_the_peak(
+    before: LifetimePeaks, after: LifetimePeaks, expected: Peaks
+) -> None:
+    """A peak between two readings is then not missed; a mark from earlier is not taken for this request's."""
+    memory = Memory(100, 70)
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0)
+    memory.peaks = before
+    token = sampler.begin()
+    memory.peaks = after
+    assert sampler.end(token) == expected
+    wait_for(lambda: sampler._thread is None)
+
+
+def test_what_the_system_does_not_tell_is_none() -> None:
+    memory = Memory(None)
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0)
+    assert sampler.end(sampler.begin()) == Peaks(None, None, None, None)
+    wait_for(lambda: sampler._thread is None)
+
+
+def test_one_thread_samples_for_all_and_ends_soon_after_the_last(sampler: PeakSampler, memory: Memory) -> None:
+    before = threads()
+    tokens = [sampler.begin() for _ in range(5)]
+    assert len(threads()) == len(before) + 1
+    for token in tokens:
+        sampler.end(token)
+    wait_for(lambda: threads() == before)
+    assert memory.open_probes == 0
+
+
+def test_a_request_after_the_thread_has_ended_starts_it_again(sampler: PeakSampler, memory: Memory) -> None:
+    sampler.end(sampler.begin())
+    wait_for(lambda: sampler._thread is None)
+    token = sampler.begin()
+    memory.now = ProcessMemory(900)
+    memory.wait_until_probed()
+    memory.now = ProcessMemory(100)
+    assert sampler.end(token).resident == 900
+
+
+def test_short_requests_close_to_each_other_start_no_thread(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.5)
+    sampler.end(sampler.begin())
+    wait_for(lambda: sampler._waiting)
+    thread = sampler._thread
+    monkeypatch.setattr(sampler, "_start", lambda: pytest.fail("a thread was started"))
+    for _ in range(20):
+        sampler.end(sampler.begin())
+        wait_for(lambda: sampler._waiting)
+    assert sampler._thread is thread
+    sampler._linger = 0
+    sampler._wake.set()
+    wait_for(lambda: sampler._thread is None)
+
+
+def test_while_nothing_is_open_the_waiting_thread_does_nothing(memory: Memory) -> None:
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.2)
+    sampler.end(sampler.begin())
+    wait_for(lambda: sampler._waiting)
+    memory.probed.clear()
+    assert memory.open_probes == 0
+    wait_for(lambda: sampler._thread is None)
+    assert not memory.probed.is_set()
+
+
+def test_a_token_that_is_dropped_keeps_no_thread_running(sampler: PeakSampler) -> None:
+    token = sampler.begin()
+    del token
+    gc.collect()
+    assert not sampler._open
+    wait_for(lambda: sampler._thread is None)
+
+
+def test_ending_twice_does_no_harm(sampler: PeakSampler) -> None:
+    token = sampler.begin()
+    assert sampler.end(token) == sampler.end(token)
+
+
+def test_a_request_may_end_in_a_finalizer_under_the_samplers_own_lock(sampler: PeakSampler) -> None:
+    token = sampler.begin()
+    with sampler._starting:
+        assert sampler.end(token).resident == 100
+
+
+def test_thirty_two_threads_at_once(sampler: PeakSampler, memory: Memory) -> None:
+    gate, peaks = threading.Barrier(32), list[int | None]()
+
+    def requests() -> None:
+        gate.wait()
+        for _ in range(50):
+            peaks.append(sampler.end(sampler.begin()).resident)
+
+    running = [threading.Thread(target=requests) for _ in range(32)]
+    for thread in running:
+        thread.start()
+    most = 0
+    while any(thread.is_alive() for thread in running):
+        most = max(most, len(threads()))
+    for thread in running:
+        thread.join()
+    assert peaks == [100] * 1600
+    assert most <= 1
+    assert not sampler._open
+
+
+def test_where_no_thread_can_be_had_two_readings_remain(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe)
+    assert sampler.end(sampler.begin()).resident == 100
+    assert sampler._thread is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_child_of_a_fork_has_nothing_open_and_a_thread_of_its_own(sampler: PeakSampler, memory: Memory) -> None:
+    token = sampler.begin()
+    memory.wait_until_probed()
+    with sampler._starting:
+        child = os.fork()
+        if child == 0:
+            clean = not sampler._open and sampler._thread is None and memory.open_probes == 0
+            inherited = sampler.end(token).resident
+            memory.probed.clear()
+            own = sampler.begin()
+            sampled = memory.probed.wait(10)
+            os._exit(0 if clean and sampled and inherited == sampler.end(own).resident == 100 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    memory.now = ProcessMemory(900)
+    memory.wait_until_probed()
+    assert sampler.end(token).resident == 900
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the /proc of Linux")
+def test_no_descriptor_is_left_open() -> None:
+    sampler = PeakSampler(period=0.001, linger=0)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        sampler.end(sampler.begin())
+        wait_for(lambda: sampler._thread is None)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_memory_that_is_taken_and_given_back_shows_in_its_request_and_not_in_the_next() -> None:
+    """200 MB for 150 ms, as the real process sees it."""
+    linger = threads()
+    first = peak_sampler.begin()
+    block = bytearray(200 * MIB)
+    block[::4096] = b"x" * len(block[::4096])
+    time.sleep(0.15)
+    del block
+    peak = peak_sampler.end(first)
+    rest = psutil.Process().memory_info().rss
+    following = peak_sampler.end(peak_sampler.begin())
+    assert peak.resident is not None
+    assert following.resident is not None
+    assert peak.resident >= rest + 190 * MIB
+    assert following.resident < rest + 50 * MIB
+    # The kernel's counters of what is and of what was highest differ by some pages.
+    assert following.resident_lifetime == pytest.approx(peak.resident, rel=0.01)
+    wait_for(lambda: threads() == linger or peak_sampler._waiting)
+
+
+def test_the_sampler_of_this_process_reads_twenty_times_a_second() -> None:
+    assert peak_sampler._period == pytest.approx(0.05)
