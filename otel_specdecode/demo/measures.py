@@ -56,8 +56,8 @@ class Verdict:
         speed_up: None where no request was long enough to have a time per token.
         accept_rate: Of the sums over its requests; None if nothing was compared.
         acceptance_length: Of the sums over its requests; None if there was no round.
-        break_even: Mean round duration over the autoregressive one: speculation pays while the acceptance length is
-            greater.
+        break_even: What a round costs, in autoregressive passes: speculation pays while the acceptance length is
+            greater. None where no duration or no round was recorded.
         parted: Indices of the prompts whose text differs from the autoregressive one.
     """
 
@@ -144,6 +144,21 @@ def mean_round(runs: Sequence[Run]) -> float | None:
     return merged.total / merged.count if merged.count else None
 
 
+def round_cost(runs: Sequence[Run], baseline: Sequence[Run]) -> float | None:
+    """Return what a round cost, in autoregressive passes.
+
+    The recorded durations are those of all decode passes. One for which the draft proposed nothing emits one token, as
+    an autoregressive pass does, and is taken to cost as much: what it cost beyond, the draft's search for example, is
+    the rounds' to earn.
+    """
+    speculative, autoregressive = mean_round(runs), mean_round(baseline)
+    rounds = total(runs, Attr.SPECDECODE_VERIFY_PASSES)
+    if not speculative or not autoregressive or not rounds:
+        return None
+    passes = max(total(runs, Attr.SPECDECODE_DECODE_PASSES), rounds)
+    return (passes * speculative / autoregressive - (passes - rounds)) / rounds
+
+
 def merged_rounds(runs: Sequence[Run]) -> Buckets:
     """Return the round durations of all runs as one histogram."""
     parts = [run.taken.rounds for run in runs if run.taken.rounds.count]
@@ -182,13 +197,12 @@ def _verdict(mode: Mode, runs: Sequence[Run], baseline: Sequence[Run], seed: int
         for run in runs
         if (before := time_per_token(partners[run.pair])) is not None and (after := time_per_token(run)) is not None
     ]
-    speculative, autoregressive = mean_round(runs), mean_round(baseline)
     return Verdict(
         mode=mode,
         speed_up=speed_up(times, seed) if times else None,
         accept_rate=accept_rate(runs),
         acceptance_length=acceptance_length(runs),
-        break_even=speculative / autoregressive if speculative and autoregressive else None,
+        break_even=round_cost(runs, baseline),
         parted=tuple(sorted({run.prompt for run in runs if run.text != partners[run.pair].text})),
     )
 

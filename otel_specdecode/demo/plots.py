@@ -63,8 +63,8 @@ def plots(result: Result) -> list[Plot]:
         Plot(
             "Round duration",
             f"{Metrics.SPECDECODE_ROUND_DURATION.name}: half of the rounds lie in the box, nine of ten between the "
-            "whiskers, the mark is the median. A speculative round drafts, then verifies; an autoregressive one makes "
-            "one token.",
+            "whiskers, the mark is the median. A speculative round drafts, then verifies; an autoregressive one, and "
+            "one for which nothing was proposed, makes one token.",
             _round_durations(result),
         ),
         Plot(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,15 @@ def test_the_word_follows_the_interval(spec: float, prompts: int, word: str) -> 
     assert verdict.speed_up is not None
     assert verdict.speed_up.ratio == pytest.approx(spec / 50.0)
     assert verdict.break_even == pytest.approx(2.0)
+
+
+def test_passes_for_which_nothing_was_proposed_do_not_make_rounds_look_cheap() -> None:
+    """8 rounds and 24 plain passes of 15 ms each, against 10 ms: 48 autoregressive passes' worth, 24 for the rounds."""
+    run = worked_run()
+    run.taken.attributes[Attr.SPECDECODE_DECODE_PASSES] = 8 + 24
+    mixed = replace(run, taken=replace(run.taken, rounds=Buckets((0.01, 0.02, 0.04), (0, 32, 0, 0), 32 * 0.015)))
+    assert measures.round_cost([mixed], [plain_run()]) == pytest.approx((32 * 1.5 - 24) / 8)
+    assert measures.round_cost([plain_run()], [plain_run()]) is None
 
 
 def test_an_interval_that_straddles_one_is_no_verdict() -> None:

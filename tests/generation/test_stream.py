@@ -20,6 +20,7 @@ from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, error_type, watch
 from otel_specdecode.testing.fake import MILLISECOND, FakeClock, Script, fake_stream
+from tests.generation.driving import OPERATIONS, Operation, drive
 from tests.generation.observers import FoldingObserver
 
 REQUEST = Request("text_completion", "mlx", "target")
@@ -56,36 +57,6 @@ def watched(
     generation = Generation(observer.admit(), lambda _: REQUEST, clock or FakeClock())
     generation.ledger.plain_passes = FINAL
     return watch(make(), generation, outcome)
-
-
-Operation = tuple[str, Any]
-OPERATIONS = st.lists(
-    st.one_of(
-        st.just(("next", None)),
-        st.just(("close", None)),
-        st.tuples(st.just("send"), st.integers(0, 2)),
-        st.tuples(st.just("throw"), st.sampled_from([LookupError, KeyboardInterrupt, StopIteration, GeneratorExit])),
-    ),
-    max_size=9,
-)
-
-
-def drive(stream: Generator[int, Any, None], operations: list[Operation]) -> list[object]:
-    """Apply operations to a generator; return what each gave or raised."""
-    trace: list[object] = []
-    for name, value in operations:
-        try:
-            if name == "next":
-                trace.append(next(stream))
-            elif name == "send":
-                trace.append(stream.send(value))
-            elif name == "throw":
-                trace.append(stream.throw(value("thrown")))
-            else:
-                trace.append(stream.close())
-        except BaseException as error:
-            trace.append((type(error), str(error)))
-    return trace
 
 
 @given(OPERATIONS, st.one_of(st.none(), st.integers(1, FINAL)), st.booleans())

@@ -20,6 +20,7 @@ from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome
 from otel_specdecode.generation.texts import Segment, TextCall
 from otel_specdecode.testing.fake import MILLISECOND, FakeClock
+from tests.generation.driving import OPERATIONS, Operation, drive
 from tests.generation.observers import FoldingObserver
 
 REQUEST = Request("text_completion", "llama_cpp", "target")
@@ -354,36 +355,6 @@ def test_a_stream_after_another_completion(first: str) -> None:
         assert milliseconds(timing.time_to_first_chunk) == TOKENIZE + begin + TEXT
         assert gaps(observer) == [*within, HOLD + TOKENIZE + begin + TEXT, *within]
         assert milliseconds(timing.consumer) == 2 * HOLD
-
-
-Operation = tuple[str, Any]
-OPERATIONS = st.lists(
-    st.one_of(
-        st.just(("next", None)),
-        st.just(("close", None)),
-        st.tuples(st.just("send"), st.integers(0, 2)),
-        st.tuples(st.just("throw"), st.sampled_from([LookupError, KeyboardInterrupt, StopIteration, GeneratorExit])),
-    ),
-    max_size=9,
-)
-
-
-def drive(chunks: Generator[Chunk, Any, None], operations: list[Operation]) -> list[object]:
-    """Apply operations to an iterator; return what each gave or raised."""
-    trace: list[object] = []
-    for name, value in operations:
-        try:
-            if name == "next":
-                trace.append(next(chunks))
-            elif name == "send":
-                trace.append(chunks.send(value))
-            elif name == "throw":
-                trace.append(chunks.throw(value("thrown")))
-            else:
-                trace.append(chunks.close())
-        except BaseException as error:
-            trace.append((type(error), str(error)))
-    return trace
 
 
 @given(OPERATIONS, st.sampled_from(["failing_token", "failing_text"]), st.integers(1, 5), st.booleans())

@@ -21,6 +21,7 @@ from otel_specdecode.tiny_pair.cycle import CyclePair, build  # noqa: E402
 from otel_specdecode.tiny_pair.gguf import convert  # noqa: E402
 from tests.engines.llama_cpp.conftest import Pair  # noqa: E402
 from tests.engines.llama_cpp.ground_truth import Decoded, Log, Sampled  # noqa: E402
+from tests.engines.spans import attributes  # noqa: E402
 
 PROMPT = [301, 302, 303]
 OTHER = [310, 311]
@@ -69,21 +70,6 @@ def take(entry: str, stream: Iterator[Any], tokens: int) -> None:
     """Take so many tokens: one a chunk, and in a chat one chunk before that tells the role."""
     for _ in range(tokens + (entry == "chat")):
         next(stream)
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """A span's attributes."""
-    return dict(span.attributes or {})
-
-
-def counts(span: ReadableSpan) -> tuple[int, int, int]:
-    """Accepted, rejected and unverified tokens."""
-    found = attributes(span)
-    return (
-        found[Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS],
-        found[Attr.SPECDECODE_DRAFT_REJECTED_TOKENS],
-        found[Attr.SPECDECODE_DRAFT_UNVERIFIED_TOKENS],
-    )
 
 
 def ended(span: ReadableSpan) -> tuple[StatusCode, str, int]:

@@ -16,7 +16,6 @@ from tests.engines.llama_cpp.calling import (
     OTHER,
     PROMPT,
     K,
-    attributes,
     complete,
     llama_cpp,
     load,
@@ -26,6 +25,7 @@ from tests.engines.llama_cpp.calling import (
 )
 from tests.engines.llama_cpp.conftest import QUIET, Pair
 from tests.engines.llama_cpp.ground_truth import watched_engine
+from tests.engines.spans import attributes
 
 pytestmark = pytest.mark.llama_cpp
 

@@ -21,9 +21,7 @@ from tests.engines.llama_cpp.calling import (
     TEXTS,
     K,
     Walk,
-    attributes,
     call,
-    counts,
     ended,
     llama_cpp,
     load,
@@ -31,6 +29,7 @@ from tests.engines.llama_cpp.calling import (
     take,
 )
 from tests.engines.llama_cpp.conftest import Pair
+from tests.engines.spans import attributes, counts
 
 pytestmark = pytest.mark.llama_cpp
 

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import functools
 import gc
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import opentelemetry.sdk.metrics._internal.aggregation as sdk_aggregation
 import pytest
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 import otel_specdecode
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
-from tests.engines.llama_cpp.calling import (
-    ENTRIES,
-    MESSAGES,
-    PROMPT,
-    TEXTS,
-    K,
-    attributes,
-    call,
-    ended,
-    llama_cpp,
-    load,
-    take,
-)
+from tests.engines.llama_cpp.calling import ENTRIES, MESSAGES, PROMPT, TEXTS, K, call, ended, llama_cpp, load, take
 from tests.engines.llama_cpp.conftest import Pair
+from tests.engines.spans import attributes, collect_inside_the_sdk
 
 pytestmark = pytest.mark.llama_cpp
 
@@ -263,26 +249,5 @@ def test_collection_in_the_middle_of_an_sdk_call(
     llama: Any, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream found by the collector while the SDK holds its own lock ends without a deadlock."""
-    histogram = telemetry.meter_provider.get_meter("service").create_histogram("own")
-    original = sdk_aggregation.bisect_left
-    cell: dict[str, Any] = {"stream": call("chat", llama)}
-    next(cell["stream"])
-    cell["self"] = cell
-    telemetry.spans()
-    locked = []
-
-    def collecting(*args: Any) -> int:
-        if threading.current_thread() is threading.main_thread() and not locked:
-            locked.append(True)
-            gc.collect()
-        return original(*args)
-
-    monkeypatch.setattr(sdk_aggregation, "bisect_left", collecting)
-    del cell
-    faulthandler.dump_traceback_later(60, exit=True)  # a deadlock here would hang the test run
-    try:
-        histogram.record(1.0)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    assert locked
+    collect_inside_the_sdk(lambda: call("chat", llama), telemetry, monkeypatch)
     assert ended(telemetry.span())[1] == "closed"

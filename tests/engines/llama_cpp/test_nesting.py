@@ -18,9 +18,10 @@ from llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecodi
 from otel_specdecode.engines.llama_cpp.model_draft import ModelDraft
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry
-from tests.engines.llama_cpp.calling import MESSAGES, PROMPT, K, attributes, complete, llama_cpp, named, passes, samples
+from tests.engines.llama_cpp.calling import MESSAGES, PROMPT, K, complete, llama_cpp, named, passes, samples
 from tests.engines.llama_cpp.conftest import Pair
 from tests.engines.llama_cpp.ground_truth import watched_engine
+from tests.engines.spans import attributes
 
 pytestmark = pytest.mark.llama_cpp
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import logging
 import sys
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import mlx_lm
-import opentelemetry.sdk.metrics._internal.aggregation as sdk_aggregation
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from otel_specdecode.telemetry.names import Attr
@@ -26,25 +23,11 @@ from otel_specdecode.tiny_pair import chat_tokens
 from otel_specdecode.tiny_pair.cycle import pattern_of
 from tests.edge_table import EDGES, Edge
 from tests.engines.mlx_lm.conftest import Pair, load_cycle
+from tests.engines.spans import attributes, collect_inside_the_sdk, counts
 
 pytestmark = pytest.mark.mlx
 
 K = 4
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """A span's attributes."""
-    return dict(span.attributes or {})
-
-
-def counts(span: ReadableSpan) -> tuple[int, int, int]:
-    """Accepted, rejected and unverified tokens."""
-    found = attributes(span)
-    return (
-        found[Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS],
-        found[Attr.SPECDECODE_DRAFT_REJECTED_TOKENS],
-        found[Attr.SPECDECODE_DRAFT_UNVERIFIED_TOKENS],
-    )
 
 
 def stream(pair: Pair, limit: int = 40, k: int | None = None, prompt: list[int] | None = None, **options: Any) -> Any:
@@ -303,26 +286,5 @@ def test_collection_in_the_middle_of_an_sdk_call(
     cycle: Pair, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream found by the collector while the SDK holds its own lock ends without a deadlock."""
-    histogram = telemetry.meter_provider.get_meter("service").create_histogram("own")
-    original = sdk_aggregation.bisect_left
-    cell: dict[str, Any] = {"stream": stream(cycle)}
-    next(cell["stream"])
-    cell["self"] = cell
-    telemetry.spans()
-    locked = []
-
-    def collecting(*args: Any) -> int:
-        if threading.current_thread() is threading.main_thread() and not locked:
-            locked.append(True)
-            gc.collect()
-        return original(*args)
-
-    monkeypatch.setattr(sdk_aggregation, "bisect_left", collecting)
-    del cell
-    faulthandler.dump_traceback_later(60, exit=True)  # a deadlock here would hang the test run
-    try:
-        histogram.record(1.0)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-    assert locked
+    collect_inside_the_sdk(lambda: stream(cycle), telemetry, monkeypatch)
     assert attributes(telemetry.span())[Attr.GEN_AI_RESPONSE_FINISH_REASONS] == ("closed",)
