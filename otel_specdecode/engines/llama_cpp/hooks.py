@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import wrapt
 
+from otel_specdecode.engines.llama_cpp import server
 from otel_specdecode.engines.llama_cpp.calls import CallReader
 from otel_specdecode.engines.llama_cpp.watching import Watching
 from otel_specdecode.generation.faults import report_fault
@@ -31,8 +32,8 @@ class _Patch(NamedTuple):
 class LlamaCppHooks:
     """Watches `llama_cpp.Llama` from install() to remove(); may be installed before llama-cpp-python is imported.
 
-    Writes only to that class, so that every Llama and every subclass is reached, also one made before. The wrappers are
-    made once, so that streams in flight go on with whoever observes next.
+    Writes only to that class, so that every Llama and every subclass is reached, also one made before, and to the
+    module of its web server. The wrappers are made once, so that streams in flight go on with whoever observes next.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class LlamaCppHooks:
         self._wrappers: dict[str, Callable[[Any], Any]] = {}
         self._patches: list[_Patch] = []
         self._waiting = False
+        self._server = server.ServerHooks()
 
     def install(self, observer: Observer) -> None:
         """Put the wrappers in place for an observer, now where llama-cpp-python is imported, else when it is."""
@@ -52,6 +54,7 @@ class LlamaCppHooks:
         elif not self._waiting:
             self._waiting = True
             wrapt.register_post_import_hook(self.imported, _MODULE)
+            wrapt.register_post_import_hook(self._server_imported, server.MODULE)
 
     def remove(self) -> None:
         """Restore the class; what has begun is still recorded.
@@ -85,8 +88,18 @@ class LlamaCppHooks:
         if self._relay.observer is not None:
             self._apply()
 
+    def _server_imported(self, module: ModuleType) -> None:
+        try:
+            self._server.find(module)
+        except Exception as error:
+            report_fault("streams that llama_cpp.server drops end late: it is not as expected", error)
+            return
+        if self._relay.observer is not None:
+            self._server.apply()
+
     def _apply(self) -> None:
         """Put every wrapper in place, around what others have put there meanwhile unless ours is in it already."""
+        self._server.apply()
         for place, patch in enumerate(self._patches):
             current = vars(self._class)[patch.name]
             if patch.replacement in _layers(current):
@@ -96,6 +109,7 @@ class LlamaCppHooks:
             setattr(self._class, wanted.name, wanted.replacement)
 
     def _restore(self) -> None:
+        self._server.restore()
         for patch in self._patches:
             in_use = patch.name in _INNER and self._watching is not None and self._watching.frames.any_runs()
             if not in_use and vars(self._class).get(patch.name) is patch.replacement:
