@@ -43,29 +43,23 @@ class Taken:
     Attributes:
         attributes: Attributes of its span.
         start, end: Wall clock of the span, in ns.
-        rounds: Round durations it recorded.
+        rounds: Round durations it recorded: on a fast engine a sample of them.
         accepted_by_position: Accepted tokens by 0-based place in the draft.
     """
 
     attributes: dict[str, Any]
     start: int
     end: int
-    rounds: Buckets
+    rounds: Recorded
     accepted_by_position: dict[int, int]
 
 
 @dataclass(frozen=True)
-class Buckets:
-    """A histogram: values (s) counted between bounds, the last bucket open."""
+class Recorded:
+    """Values that a histogram took: how many, and their sum in s."""
 
-    bounds: tuple[float, ...] = ()
-    counts: tuple[int, ...] = ()
+    count: int = 0
     total: float = 0.0
-
-    @property
-    def count(self) -> int:
-        """How many values."""
-        return sum(self.counts)
 
 
 class Capture:
@@ -153,10 +147,10 @@ def _taken(span: ReadableSpan, data: MetricsData | None) -> Taken:
         place = (point.attributes or {}).get(Attr.SPECDECODE_DRAFT_POSITION)
         if isinstance(point, NumberDataPoint) and isinstance(place, str) and place.isdecimal() and point.value:
             accepted[int(place)] = accepted.get(int(place), 0) + int(point.value)
-    rounds = Buckets()
+    rounds = Recorded()
     for point in _points_of(data, Metrics.SPECDECODE_ROUND_DURATION):
         if isinstance(point, HistogramDataPoint) and point.count:
-            rounds = Buckets(tuple(point.explicit_bounds), tuple(point.bucket_counts), point.sum)
+            rounds = Recorded(point.count, point.sum)
     return Taken(dict(span.attributes or {}), span.start_time or 0, span.end_time or 0, rounds, accepted)
 
 

@@ -80,7 +80,10 @@ def rows() -> list[Field]:
                 Attr.SPECDECODE_INTER_TOKEN_LATENCY_P95,
             )
         ),
-        _number(Metrics.SPECDECODE_ROUND_DURATION.name, "ms", lambda runs: _thousand(measures.mean_round(runs)), 2),
+        _number(Metrics.SPECDECODE_ROUND_DURATION.name, "ms", _mean_round, 2),
+        _number(
+            Metrics.SPECDECODE_ROUND_DURATION.name, "recorded", lambda runs: measures.recorded_rounds(runs).count, 0
+        ),
         _number(
             Attr.SPECDECODE_PROCESS_PEAK_RSS,
             "MiB",
@@ -118,6 +121,11 @@ def _mean(key: str, unit: str, digits: int = 1) -> Field:
 
 def _milliseconds(key: str) -> Field:
     return _number(key, "ms", lambda runs: _thousand(measures.mean(runs, key)), 2)
+
+
+def _mean_round(runs: Sequence[Run]) -> float | None:
+    recorded = measures.recorded_rounds(runs)
+    return recorded.total / recorded.count * 1000 if recorded.count else None
 
 
 def _thousand(number: float | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from otel_specdecode.demo.capture import Buckets
+from otel_specdecode.demo.capture import Recorded
 from otel_specdecode.demo.engines.interface import Mode
 from otel_specdecode.demo.lineups import Lineup
 from otel_specdecode.demo.runs import Run
@@ -138,46 +138,36 @@ def time_per_token(run: Run) -> float | None:
     return 1 / per_second if per_second else None
 
 
-def mean_round(runs: Sequence[Run]) -> float | None:
-    """Return the mean recorded round duration in seconds."""
-    merged = merged_rounds(runs)
-    return merged.total / merged.count if merged.count else None
+def recorded_rounds(runs: Sequence[Run]) -> Recorded:
+    """Return the recorded round durations of all runs together."""
+    return Recorded(sum(run.taken.rounds.count for run in runs), sum(run.taken.rounds.total for run in runs))
+
+
+def mean_pass(runs: Sequence[Run]) -> float | None:
+    """Return the mean duration of a decode pass with its drafting, in seconds.
+
+    It is made of exact sums: on a fast engine, round durations are only a sample. Where the end of prefill is unknown,
+    decode begins after its first pass.
+    """
+    passes = sum(
+        (value(run, Attr.SPECDECODE_DECODE_PASSES) or 0) - (value(run, Attr.SPECDECODE_PREFILL_DURATION) is None)
+        for run in runs
+    )
+    return total(runs, Attr.SPECDECODE_DECODE_DURATION) / passes if passes > 0 else None
 
 
 def round_cost(runs: Sequence[Run], baseline: Sequence[Run]) -> float | None:
     """Return what a round cost, in autoregressive passes.
 
-    The recorded durations are those of all decode passes. One for which the draft proposed nothing emits one token, as
-    an autoregressive pass does, and is taken to cost as much: what it cost beyond, the draft's search for example, is
-    the rounds' to earn.
+    A decode pass for which the draft proposed nothing emits one token, as an autoregressive pass does, and is taken to
+    cost as much: what it cost beyond, the draft's search for example, is the rounds' to earn.
     """
-    speculative, autoregressive = mean_round(runs), mean_round(baseline)
+    speculative, autoregressive = mean_pass(runs), mean_pass(baseline)
     rounds = total(runs, Attr.SPECDECODE_VERIFY_PASSES)
     if not speculative or not autoregressive or not rounds:
         return None
-    passes = max(total(runs, Attr.SPECDECODE_DECODE_PASSES), rounds)
+    passes = total(runs, Attr.SPECDECODE_DECODE_PASSES)
     return (passes * speculative / autoregressive - (passes - rounds)) / rounds
-
-
-def merged_rounds(runs: Sequence[Run]) -> Buckets:
-    """Return the round durations of all runs as one histogram."""
-    parts = [run.taken.rounds for run in runs if run.taken.rounds.count]
-    if not parts:
-        return Buckets()
-    counts = tuple(sum(column) for column in zip(*(part.counts for part in parts), strict=True))
-    return Buckets(parts[0].bounds, counts, sum(part.total for part in parts))
-
-
-def quantile(buckets: Buckets, share: float) -> float:
-    """Return about the value below which a share of a histogram lies, linear within its bucket."""
-    wanted, seen = share * buckets.count, 0
-    edges = (0.0, *buckets.bounds, buckets.bounds[-1])
-    for index, count in enumerate(buckets.counts):
-        if count and seen + count >= wanted:
-            low, high = edges[index], edges[index + 1]
-            return low + (high - low) * (wanted - seen) / count
-        seen += count
-    return edges[-1]
 
 
 def accepted_per_round(runs: Sequence[Run], length: int) -> list[float]:

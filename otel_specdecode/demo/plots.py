@@ -15,7 +15,7 @@ from otel_specdecode.demo.engines.interface import DRAFT_LENGTH
 from otel_specdecode.demo.measures import of_mode
 from otel_specdecode.demo.results import Result
 from otel_specdecode.demo.runs import Run
-from otel_specdecode.telemetry.names import Attr, Metrics
+from otel_specdecode.telemetry.names import Attr
 
 GREY = "#8a8f98"
 COLOURS = ("#3b8fd9", "#e09b1b", "#1fa27e", "#dd5c3d", "#a877d6", "#c06c9b")
@@ -62,10 +62,10 @@ def plots(result: Result) -> list[Plot]:
         ),
         Plot(
             "Round duration",
-            f"{Metrics.SPECDECODE_ROUND_DURATION.name}: half of the rounds lie in the box, nine of ten between the "
-            "whiskers, the mark is the median. A speculative round drafts, then verifies; an autoregressive one, and "
-            "one for which nothing was proposed, makes one token.",
-            _round_durations(result),
+            f"{Attr.SPECDECODE_DECODE_DURATION} / {Attr.SPECDECODE_DECODE_PASSES}, one dot a request. The mark is the "
+            "mean. A speculative round drafts, then verifies; an autoregressive one, and one for which nothing was "
+            "proposed, makes one token.",
+            _by_request(result, "ms a round (logarithmic)", lambda run: measures.mean_pass([run])),
         ),
         Plot(
             "Accepted tokens per round",
@@ -76,7 +76,7 @@ def plots(result: Result) -> list[Plot]:
         Plot(
             "Time per token",
             f"1 / {Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND}, one dot a request. The mark is the mean. Left is better.",
-            _times_per_token(result),
+            _by_request(result, "ms per token (logarithmic)", measures.time_per_token),
         ),
         Plot(
             "Peak memory over time",
@@ -189,26 +189,6 @@ def _over_time(
     return made
 
 
-def _round_durations(result: Result) -> Any:
-    colours = _colours(result)
-    merged = {name: measures.merged_rounds(of_mode(result.runs, name)) for name in colours}
-    names = [name for name, buckets in merged.items() if buckets.count]
-    made = _by_mode(names, "ms (logarithmic)", x_axis_type="log")
-    ticks = []
-    for name in names:
-        low, first, middle, third, high = (
-            measures.quantile(merged[name], share) * 1000 for share in (0.05, 0.25, 0.5, 0.75, 0.95)
-        )
-        ticks += [low, high]
-        made.segment(x0=[low], x1=[high], y0=[name], y1=[name], color=colours[name], line_width=2)
-        made.hbar(y=[name], left=[first], right=[third], height=0.45, color=colours[name], fill_alpha=0.6)
-        made.scatter(x=[middle], y=[name], marker="dash", angle=1.5708, size=24, line_width=3, color=colours[name])
-    if ticks:
-        made.xaxis.ticker = FixedTicker(ticks=_round_ticks(min(ticks), max(ticks)))
-    made.xaxis.formatter = NumeralTickFormatter(format="0[.]0")
-    return made
-
-
 def _round_ticks(low: float, high: float) -> list[float]:
     """Return 1, 2 and 5 of each decade, up to one beyond either end."""
     steps = [factor * 10.0**power for power in range(-2, 5) for factor in (1, 2, 5)]
@@ -245,14 +225,14 @@ def _accepted_per_round(result: Result) -> Any:
     return made
 
 
-def _times_per_token(result: Result) -> Any:
+def _by_request(result: Result, label: str, read: Callable[[Run], float | None]) -> Any:
+    """Return a figure of a duration in s, one dot a request and a mark for their mean."""
     colours = _colours(result)
     times = {
-        name: [t * 1000 for run in of_mode(result.runs, name) if (t := measures.time_per_token(run)) is not None]
-        for name in colours
+        name: [time * 1000 for run in of_mode(result.runs, name) if (time := read(run)) is not None] for name in colours
     }
     names = [name for name, found in times.items() if found]
-    made = _by_mode(names, "ms per token (logarithmic)", x_axis_type="log")
+    made = _by_mode(names, label, x_axis_type="log")
     every = [time for found in times.values() for time in found]
     for name in names:
         found = times[name]
@@ -261,5 +241,5 @@ def _times_per_token(result: Result) -> Any:
         made.scatter(x=[mean], y=[name], marker="dash", angle=1.5708, size=26, line_width=3, color=colours[name])
     if every:
         made.xaxis.ticker = FixedTicker(ticks=_round_ticks(min(every), max(every)))
-    made.xaxis.formatter = NumeralTickFormatter(format="0[.]0")
+    made.xaxis.formatter = NumeralTickFormatter(format="0[.]0[0]")
     return made

@@ -112,7 +112,8 @@ def field_notes(report: Report) -> list[str]:
     """Return what to know about all fields side by side."""
     folding = (
         "Counts and durations are means of a request, peak_rss is the greatest (of the whole process, with all that "
-        "was loaded by then), ratios are of the sums."
+        "was loaded by then), ratios are of the sums. round.duration is the mean of the values that were recorded, and "
+        "how many: on a fast engine a sample."
     )
     return [folding, *report.claims, *([_engines_note(report.honest)] if len(report.honest) > 1 else [])]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from otel_specdecode.demo.capture import Buckets, Taken
+from otel_specdecode.demo.capture import Recorded, Taken
 from otel_specdecode.demo.engines import llama_cpp, mlx
 from otel_specdecode.demo.engines.interface import Engine, Mode
 from otel_specdecode.demo.lineups import Lineup, Prompt
@@ -51,6 +51,6 @@ def made_result(lineup: Lineup, *, text: str = "same", baseline_text: str = "sam
                 (lineup.baseline, "autoregressive", baseline_text),
                 (draft, "speculative", text),
             ):
-                taken = Taken({Attr.SPECDECODE_MODE: way, **attributes}, 1, 2, Buckets(), {})
+                taken = Taken({Attr.SPECDECODE_MODE: way, **attributes}, 1, 2, Recorded(), {})
                 runs.append(Run(mode.name, prompt, pair, said, taken))
     return Result(lineup, runs, verdicts(lineup, runs, seed=1))

@@ -12,7 +12,7 @@ pytest.importorskip("opentelemetry.sdk", reason="needs the [demo] extra")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.common", reason="needs the [demo] extra")
 
 from otel_specdecode.demo import measures
-from otel_specdecode.demo.capture import Buckets, Taken
+from otel_specdecode.demo.capture import Recorded, Taken
 from otel_specdecode.demo.lineups import Lineup
 from otel_specdecode.demo.runs import Run
 from otel_specdecode.telemetry.names import Attr
@@ -32,8 +32,10 @@ def worked_run(mode: str = "draft", pair: int = 0, per_second: float = 100.0, te
         Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
         Attr.SPECDECODE_ROLLBACKS: 7,
         Attr.SPECDECODE_DECODE_DURATION: 0.5,
+        Attr.SPECDECODE_DECODE_PASSES: 8,
+        Attr.SPECDECODE_PREFILL_DURATION: 0.1,
     }
-    rounds = Buckets((0.01, 0.02, 0.04), (0, 4, 4, 0), 0.16)
+    rounds = Recorded(4, 0.24)
     return Run(mode, pair, pair, text, Taken(attributes, 0, 1, rounds, by_position))
 
 
@@ -41,10 +43,11 @@ def plain_run(pair: int = 0, per_second: float = 50.0, text: str = "same") -> Ru
     attributes: dict[str, Any] = {
         Attr.SPECDECODE_ACCEPTANCE_LENGTH: 1.0,
         Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND: per_second,
+        Attr.SPECDECODE_DECODE_DURATION: 0.5,
+        Attr.SPECDECODE_DECODE_PASSES: 16,
+        Attr.SPECDECODE_PREFILL_DURATION: 0.1,
     }
-    return Run(
-        "autoregressive", pair, pair, text, Taken(attributes, 0, 1, Buckets((0.01, 0.02, 0.04), (8, 0, 0, 0), 0.08), {})
-    )
+    return Run("autoregressive", pair, pair, text, Taken(attributes, 0, 1, Recorded(), {}))
 
 
 def lineup(prompts: int) -> Lineup:
@@ -56,7 +59,8 @@ def test_the_worked_example_keeps_its_numbers() -> None:
     assert measures.acceptance_length(runs) == 3.25
     assert measures.accept_rate(runs) == 18 / 32
     assert measures.rollbacks_per_minute(runs) == 14 * 60 / 1.0
-    assert measures.mean_round(runs) == 0.16 / 8
+    assert measures.mean_pass(runs) == 1.0 / 16
+    assert measures.recorded_rounds(runs) == Recorded(8, 0.48)
     assert measures.accepted_per_round(runs, 4) == [1 / 8, 1 / 8, 2 / 8, 3 / 8, 1 / 8]
 
 
@@ -85,13 +89,23 @@ def test_the_word_follows_the_interval(spec: float, prompts: int, word: str) -> 
     assert verdict.break_even == pytest.approx(2.0)
 
 
+def with_attributes(run: Run, **changed: Any) -> Run:
+    attributes = {key: value for key, value in {**run.taken.attributes, **changed}.items() if value is not None}
+    return replace(run, taken=replace(run.taken, attributes=attributes))
+
+
 def test_passes_for_which_nothing_was_proposed_do_not_make_rounds_look_cheap() -> None:
-    """8 rounds and 24 plain passes of 15 ms each, against 10 ms: 48 autoregressive passes' worth, 24 for the rounds."""
-    run = worked_run()
-    run.taken.attributes[Attr.SPECDECODE_DECODE_PASSES] = 8 + 24
-    mixed = replace(run, taken=replace(run.taken, rounds=Buckets((0.01, 0.02, 0.04), (0, 32, 0, 0), 32 * 0.015)))
-    assert measures.round_cost([mixed], [plain_run()]) == pytest.approx((32 * 1.5 - 24) / 8)
+    """8 rounds and 24 plain passes cost what 48 autoregressive ones do: 24 of those for the rounds."""
+    mixed = with_attributes(
+        worked_run(), **{Attr.SPECDECODE_DECODE_PASSES: 8 + 24, Attr.SPECDECODE_DECODE_DURATION: 48 * 0.5 / 16}
+    )
+    assert measures.round_cost([mixed], [plain_run()]) == pytest.approx((48 - 24) / 8)
     assert measures.round_cost([plain_run()], [plain_run()]) is None
+
+
+def test_without_a_known_end_of_prefill_the_first_pass_has_no_duration() -> None:
+    run = with_attributes(worked_run(), **{Attr.SPECDECODE_PREFILL_DURATION: None})
+    assert measures.mean_pass([run]) == pytest.approx(0.5 / 7)
 
 
 def test_an_interval_that_straddles_one_is_no_verdict() -> None:
@@ -104,8 +118,3 @@ def test_prompts_whose_texts_part_are_named() -> None:
     runs = [plain_run(0), worked_run(pair=0), plain_run(1), worked_run(pair=1, text="other")]
     (verdict,) = measures.verdicts(lineup(2), runs, seed=1)
     assert verdict.parted == (1,)
-
-
-@pytest.mark.parametrize(("share", "expected"), [(0.25, 0.015), (0.5, 0.02), (0.75, 0.03), (1.0, 0.04)])
-def test_a_quantile_is_linear_within_its_bucket(share: float, expected: float) -> None:
-    assert measures.quantile(Buckets((0.01, 0.02, 0.04), (0, 4, 4, 0), 0.16), share) == pytest.approx(expected)
