@@ -357,7 +357,7 @@ def test_a_function_call_that_cannot_be_streamed(cycle: Pair, telemetry: Telemet
 @pytest.mark.parametrize("how", ["whole", "streamed", "closed", "never iterated"])
 def test_the_openai_types(how: str, cycle: Pair, telemetry: Telemetry) -> None:
     """`create_chat_completion_openai_v1`: its objects, and one chat span as ever."""
-    types = pytest.importorskip("openai.types.chat", reason="needs the [dev] extra")
+    types = pytest.importorskip("openai.types.chat", reason="without what the [dev] extra brings")
     llama = cycle.llama()
     options = {"max_tokens": 5, "temperature": 0.0}
     if how == "whole":

@@ -95,8 +95,8 @@ def test_starlettes_own_way_to_stream(
     entry: str, disconnect: bool, llama: Any, telemetry: Telemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
     """`iterate_in_threadpool` on a real event loop, to the end or until the client goes away."""
-    anyio = pytest.importorskip("anyio", reason="needs the [dev] extra")
-    concurrency = pytest.importorskip("starlette.concurrency", reason="needs the [dev] extra")
+    anyio = pytest.importorskip("anyio", reason="without what the [dev] extra brings")
+    concurrency = pytest.importorskip("starlette.concurrency", reason="without what the [dev] extra brings")
     tracer = telemetry.tracer_provider.get_tracer("service")
 
     async def serve() -> None:
