@@ -152,6 +152,7 @@ def _speed_up(result: Result) -> Any:
     made = _by_mode([name for name, _ in found], "autoregressive / speculative time per token")
     made.add_layout(Span(location=1, dimension="height", line_color=GREY, line_width=2))
     made.x_range.start = 0
+    made.x_range.end = 1.05 * max(1.0, *(speed_up.high for _, speed_up in found)) if found else 1.05
     for name, speed_up in found:
         made.segment(x0=[speed_up.low], x1=[speed_up.high], y0=[name], y1=[name], line_width=6, color=colours[name])
         made.scatter(x=[speed_up.ratio], y=[name], size=14, color=colours[name])

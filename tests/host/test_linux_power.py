@@ -71,6 +71,7 @@ def test_the_platform_profile_comes_before_the_governor(tmp_path: Path) -> None:
         ([supply("ADP1", type="USB", online="1"), supply("BAT0", type="Battery", status="Charging")], "ac"),
         ([supply("BAT0", type="Battery", status="Full")], "ac"),
         ([supply("BAT0", type="Battery", status="Unknown")], "unknown"),
+        ([supply("AC", type="Mains", online="0"), supply("BAT0", type="Battery", status="Unknown")], "battery"),
         ([supply("AC", type="Mains", online="0")], "unknown"),
         ([supply("mouse", type="Battery", scope="Device", status="Discharging")], "unknown"),
         ([], "unknown"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_specdecode.host import macos_native
 from otel_specdecode.host.linux import LinuxReader
 from otel_specdecode.host.macos import MacReader
 from otel_specdecode.host.readers import UnknownReader, reader_for
@@ -29,8 +30,10 @@ def test_a_linux_machine_is_read_below_a_root(tmp_path: Path) -> None:
     assert reader_for("linux", root=build(tmp_path, LAPTOP)).read().battery_charge.value == 0.64
 
 
-def test_a_captured_mac_is_read_from_its_capture_alone() -> None:
+def test_a_captured_mac_is_read_from_its_capture_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a Mac too: nothing of the machine that replays it gets in."""
+    monkeypatch.setattr(macos_native, "sysctl_number", lambda _: 1)
+    monkeypatch.setattr(macos_native, "thermal_pressure_level", lambda: 0)
     reader = reader_for("darwin", run=FakeMac("sysctl/m2-max", "notifyutil/heavy"))
     assert reader.read().thermal_state.value == "serious"
     assert reader.read().memory_limit.value == 68719476736

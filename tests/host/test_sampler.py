@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -179,6 +181,33 @@ def test_short_requests_close_to_each_other_start_no_thread(memory: Memory, monk
     wait_for(lambda: sampler._thread is None)
 
 
+def test_a_request_wakes_the_waiting_thread(memory: Memory) -> None:
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=60)
+    sampler.end(sampler.begin())
+    wait_for(lambda: sampler._waiting)
+    token = sampler.begin()
+    memory.now = ProcessMemory(900)
+    memory.wait_until_probed()
+    memory.now = ProcessMemory(100)
+    sampler._linger = 0
+    assert sampler.end(token).resident == 900
+    wait_for(lambda: sampler._thread is None)
+
+
+def test_a_request_that_comes_while_the_thread_goes_is_still_sampled(memory: Memory) -> None:
+    """Before it waits and before it ends, the thread looks once more at what is open."""
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe, linger=0)
+    sampler._thread = threading.current_thread()
+    token = sampler.begin()
+    assert sampler._another_came()
+    assert not sampler._ended()
+    assert sampler._thread is threading.current_thread()
+    sampler.end(token)
+    assert not sampler._another_came()
+    assert sampler._ended()
+    assert sampler._thread is None
+
+
 def test_while_nothing_is_open_the_waiting_thread_does_nothing(memory: Memory) -> None:
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.2)
     sampler.end(sampler.begin())
@@ -291,3 +320,15 @@ def test_memory_that_is_taken_and_given_back_shows_in_its_request_and_not_in_the
 
 def test_the_sampler_of_this_process_reads_twenty_times_a_second() -> None:
     assert peak_sampler._period == pytest.approx(0.05)
+
+
+def test_a_process_ends_at_once_while_a_request_is_open() -> None:
+    script = """
+        from otel_specdecode.host.sampler import PeakSampler
+        sampler = PeakSampler(period=0.001)
+        token = sampler.begin()
+    """
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert (finished.stdout, finished.stderr) == ("", "")

@@ -14,7 +14,7 @@ import pytest
 
 from otel_specdecode.host.readers import Reader
 from otel_specdecode.host.state import HostState
-from otel_specdecode.host.watcher import NOT_READ_YET, THREAD_NAME, TOO_OLD, Watcher, host_watcher
+from otel_specdecode.host.watcher import NOT_READ_YET, THREAD_NAME, TOO_OLD, Watcher
 from tests.host.states import host_state
 
 
@@ -91,8 +91,17 @@ def test_a_watcher_that_nobody_asks_has_no_thread() -> None:
     assert THREAD_NAME not in {thread.name for thread in threading.enumerate()}
 
 
-def test_importing_the_watcher_of_this_machine_reads_nothing() -> None:
-    assert host_watcher._last is None or host_watcher._thread is not None
+def test_importing_starts_no_thread() -> None:
+    script = """
+        import threading
+        from otel_specdecode.host.sampler import peak_sampler
+        from otel_specdecode.host.watcher import host_watcher
+        print(threading.active_count(), host_watcher._last)
+    """
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert finished.stdout == "1 None\n"
 
 
 def test_a_reader_that_hangs_keeps_nobody_waiting(watchers: Watchers) -> None:
@@ -131,6 +140,16 @@ def test_many_threads_that_ask_at_once_start_one_thread(watchers: Watchers) -> N
     for thread in asking:
         thread.join()
     assert [thread.name for thread in threading.enumerate()].count(THREAD_NAME) == 1
+
+
+def test_nobody_waits_for_another_who_starts_the_thread(watchers: Watchers) -> None:
+    watcher = watchers(Script(host_state()))
+    asking = threading.Thread(target=watcher.current)
+    with watcher._starting:
+        asking.start()
+        asking.join(5)
+        assert not asking.is_alive()
+    assert watcher._thread is None
 
 
 def test_after_stop_the_next_question_starts_it_again(watchers: Watchers) -> None:
