@@ -19,7 +19,7 @@ from otel_specdecode.generation import faults
 ROOT = Path(__file__).parent.parent
 
 # Threads that may outlive a test, by name or by class: ours that lives as long as the process, and tqdm's.
-LASTING_THREADS = ("otel-specdecode-recorder", "TMonitor")
+LASTING_THREADS = ("otel-specdecode-recorder", "otel-specdecode-host", "otel-specdecode-memory", "TMonitor")
 GRACE_S = 2.0
 
 # The house phrase that begins the reason of a skip for something that is not there. llama-cpp-python may always be

@@ -46,7 +46,7 @@ LAPTOP = {
 """A laptop on mains, with a wireless mouse whose battery is nearly empty."""
 
 IN_A_CONTAINER = {
-    "proc/self/cgroup": "0::/work/job\n",
+    "proc/self/cgroup": "0::/batch/job\n",
     "proc/self/mountinfo": (
         "23 30 0:22 / /proc rw,nosuid - proc proc rw\n"
         "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"

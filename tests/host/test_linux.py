@@ -60,7 +60,7 @@ def test_where_nothing_is_to_be_read_everything_is_unknown_with_a_reason(tmp_pat
 
 def test_no_folder_below_the_root_of_a_replay_is_told(tmp_path: Path) -> None:
     """Sources and reasons may be shown and sent; a cgroup's path can name a user."""
-    limited = IN_A_CONTAINER | {"sys/fs/cgroup/work/job/memory.max": str(GIB)}
+    limited = IN_A_CONTAINER | {"sys/fs/cgroup/batch/job/memory.max": str(GIB)}
     readings = LinuxReader(build(tmp_path, LAPTOP, limited)).read().readings()
     told = " ".join(reading.source + reading.why_unknown for reading in readings.values())
     assert "cgroup memory.max" in told
@@ -109,9 +109,9 @@ def test_a_reading_leaves_no_descriptor_open() -> None:
 @given(st.data())
 def test_a_machine_whose_files_are_all_spoiled_still_has_a_state(tmp_path: Path, data: st.DataObject) -> None:
     cgroup = {
-        "sys/fs/cgroup/work/job/memory.max": "1073741824\n",
-        "sys/fs/cgroup/work/job/memory.current": "536870912\n",
-        "sys/fs/cgroup/work/job/memory.stat": "anon 5\ninactive_file 4096\n",
+        "sys/fs/cgroup/batch/job/memory.max": "1073741824\n",
+        "sys/fs/cgroup/batch/job/memory.current": "536870912\n",
+        "sys/fs/cgroup/batch/job/memory.stat": "anon 5\ninactive_file 4096\n",
     }
     files = LAPTOP | IN_A_CONTAINER | cgroup
     chosen = data.draw(st.lists(st.sampled_from(sorted(files)), min_size=1, max_size=4, unique=True))

@@ -68,14 +68,14 @@ def test_the_cgroups_that_can_limit_this_process(
 @pytest.mark.parametrize(
     ("cgroups", "limit", "available", "source"),
     [
-        ([v2("/work/job", "max", GIB)], 16303428 * KIB, 8151714 * KIB, "/proc/meminfo: MemTotal"),
-        ([v2("/work/job", str(4 * GIB), GIB)], 4 * GIB, 3 * GIB, "cgroup memory.max"),
-        ([v2("/work/job", str(4 * GIB), GIB, 512 * MIB)], 4 * GIB, 3584 * MIB, "cgroup memory.max"),
-        ([v2("/work/job", str(4 * GIB), 5 * GIB)], 4 * GIB, 0, "cgroup memory.max"),
-        ([v2("/work/job", "max", 0), v2("/work", str(2 * GIB), GIB)], 2 * GIB, GIB, "cgroup memory.max"),
-        ([v2("/work/job", str(4 * GIB), 0), v2("/work", str(6 * GIB), 5 * GIB)], 4 * GIB, GIB, "cgroup memory.max"),
-        ([v2("/work/job", str(12 * GIB), 0)], 12 * GIB, 8151714 * KIB, "cgroup memory.max"),
-        ([v2("/work/job", str(999 * GIB), 0)], 16303428 * KIB, 8151714 * KIB, "/proc/meminfo: MemTotal"),
+        ([v2("/batch/job", "max", GIB)], 16303428 * KIB, 8151714 * KIB, "/proc/meminfo: MemTotal"),
+        ([v2("/batch/job", str(4 * GIB), GIB)], 4 * GIB, 3 * GIB, "cgroup memory.max"),
+        ([v2("/batch/job", str(4 * GIB), GIB, 512 * MIB)], 4 * GIB, 3584 * MIB, "cgroup memory.max"),
+        ([v2("/batch/job", str(4 * GIB), 5 * GIB)], 4 * GIB, 0, "cgroup memory.max"),
+        ([v2("/batch/job", "max", 0), v2("/batch", str(2 * GIB), GIB)], 2 * GIB, GIB, "cgroup memory.max"),
+        ([v2("/batch/job", str(4 * GIB), 0), v2("/batch", str(6 * GIB), 5 * GIB)], 4 * GIB, GIB, "cgroup memory.max"),
+        ([v2("/batch/job", str(12 * GIB), 0)], 12 * GIB, 8151714 * KIB, "cgroup memory.max"),
+        ([v2("/batch/job", str(999 * GIB), 0)], 16303428 * KIB, 8151714 * KIB, "/proc/meminfo: MemTotal"),
     ],
 )
 def test_limit_and_what_is_left_under_cgroups_of_version_2(
@@ -130,7 +130,7 @@ def test_pressure_is_the_share_of_time_that_tasks_wait_for_memory(
 
 def test_the_pressure_of_the_own_cgroup_counts_if_it_is_worse(tmp_path: Path) -> None:
     stalled = "some avg10=60.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=50.00 avg60=0.00 avg300=0.00 total=1\n"
-    own = {"sys/fs/cgroup/work/job/memory.pressure": stalled}
+    own = {"sys/fs/cgroup/batch/job/memory.pressure": stalled}
     reading = LinuxReader(build(tmp_path, LAPTOP, IN_A_CONTAINER, own)).read().memory_pressure
     assert (reading.value, reading.source) == ("critical", "cgroup memory.pressure")
 
