@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
+pytest.importorskip("gguf", reason="needs the [demo] extra")
 for module in ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context", "uvicorn"):
     pytest.importorskip(module, reason=f"needs the {module} package")
 for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
@@ -37,6 +38,7 @@ WITHOUT_END = {"logit_bias": {"0": -100, "2": -100}, "max_tokens": 400}
 """Forbids the tokens that end a generation, so that it is still running when a test does something to it."""
 
 PROMPTLY_S = 2.0
+CLOCK_DRIFT_NS = 50_000_000
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +64,16 @@ def drafting(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def stops_quietly(server: Server) -> bool:
-    """Stop a server as service managers do, and look at what it wrote in all its life."""
+    """Stop a server as service managers do, and look at what it wrote in all its life.
+
+    The only traceback is that of a prompt that does not fit, which older releases of the server print.
+    """
     code, log = server.stop(signal.SIGTERM), server.log.read_text()
     return (
         code in (0, -signal.SIGTERM)
         and "Application shutdown complete" in log
-        and not any(word in log for word in ("Traceback", "Failed to detach", "generation is not affected"))
+        and log.count("Traceback") == log.count("ValueError: Requested tokens")
+        and not any(words in log for words in ("Failed to detach", "generation is not affected"))
     )
 
 
@@ -185,7 +191,9 @@ def test_a_request_that_waits_for_a_stream_has_no_generation_until_its_turn(draf
     _, first = drafting.spans(chunks.trace_id)
     request, second = drafting.spans(trace_id)
     assert finish_reason(first) == "length"
-    assert request.start < first.end <= second.start
+    assert request.start < first.end, "the stream had ended before the second request came"
+    # A span's end is its wall-clock start plus a monotonic duration, so two spans may differ by what the clocks drift.
+    assert first.end <= second.start + CLOCK_DRIFT_NS
 
 
 # Drafts
