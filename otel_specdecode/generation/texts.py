@@ -160,9 +160,8 @@ class TextCall:
     def _end(self, end: End, handed: int | None) -> None:
         """Take the end of the call; `handed`: when the last chunk was. May run inside garbage collection."""
         stream = None if self._segment is None else self._segment()
-        if (
-            stream is not None
-        ):  # an exception's traceback keeps the engine's token loop alive, which has nothing left to do
+        if stream is not None:
+            # An exception's traceback keeps the engine's token loop alive, which has nothing left to do.
             try:
                 stream.close()
             except Exception as error:

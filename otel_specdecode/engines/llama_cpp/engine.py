@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+MOST_VOCABULARY_DIFFERENCE = 128
+"""Ids, unused ones at the end, by which two models of a family may differ for llama.cpp's own speculative decoding
+(common/speculative.cpp)."""
+
+_RECURRENT_SETTINGS = ("ssm.", "shortconv.", "wkv.", "kda.")
+"""Settings that only recurrent and hybrid architectures have, for releases that cannot be asked about hybrids."""
+
 
 def synchronize(llama: Any) -> None:
     """Wait until the work handed to the device is done; the next sampling would."""
@@ -30,9 +37,12 @@ def keeps_all_logits(llama: Any) -> bool:
 
 
 def keeps_state(llama: Any) -> bool:
-    """Return whether a model keeps a recurrent state, which cannot be rewound token by token."""
+    """Return whether a model keeps a recurrent state, in all or some layers, which cannot be rewound token by token."""
     import llama_cpp
 
     model = llama._model.model
-    hybrid = getattr(llama_cpp, "llama_model_is_hybrid", None)
-    return bool(llama_cpp.llama_model_is_recurrent(model)) or bool(hybrid is not None and hybrid(model))
+    if llama_cpp.llama_model_is_recurrent(model):
+        return True
+    if hasattr(llama_cpp, "llama_model_is_hybrid"):
+        return bool(llama_cpp.llama_model_is_hybrid(model))
+    return any(key.partition(".")[2].startswith(_RECURRENT_SETTINGS) for key in llama.metadata)

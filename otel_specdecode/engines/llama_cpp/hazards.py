@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from otel_specdecode.engines.llama_cpp.calls import Draft
-from otel_specdecode.engines.llama_cpp.engine import keeps_all_logits, keeps_state
+from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE, keeps_all_logits, keeps_state
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.running import Generation
 
@@ -25,9 +25,6 @@ DRAFT_NOT_TRIMMABLE = "draft_not_trimmable"
 CONTEXT_NOT_PADDED = "context_not_padded"
 VOCAB_MISMATCH = "vocab_mismatch"
 PROCESSORS_WITH_DRAFT = "processors_with_draft"
-
-_MOST_SIZE_DIFFERENCE = 128
-"""Unused ids at the end by which models of one family differ; llama.cpp's own speculative decoding allows as many."""
 
 _told: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
@@ -97,7 +94,7 @@ def _check_models(generation: Generation, llama: Any, draft: Draft) -> None:
     if draft.llama is not None:
         if keeps_state(draft.llama):
             generation.meet_hazard(DRAFT_NOT_TRIMMABLE)
-        if abs(draft.llama.n_vocab() - llama.n_vocab()) > _MOST_SIZE_DIFFERENCE:
+        if abs(draft.llama.n_vocab() - llama.n_vocab()) > MOST_VOCABULARY_DIFFERENCE:
             generation.meet_hazard(VOCAB_MISMATCH)
 
 

@@ -10,7 +10,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_specdecode.engines.llama_cpp.engine import ends_generation, keeps_state
+from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE, ends_generation, keeps_state
 from otel_specdecode.generation.faults import warn_once
 
 if TYPE_CHECKING:
@@ -22,16 +22,11 @@ else:
 Llama = Any
 """A `llama_cpp.Llama`. Its private parts differ between releases."""
 
-# As llama.cpp's own speculative decoding allows (common/speculative.cpp): vocabularies of one family differ in padding
-# at their end, and in what the first few ids are called.
-_MOST_SIZE_DIFFERENCE = 128
+# As in llama.cpp's own speculative decoding (common/speculative.cpp): families differ in what the first ids are called.
 _FIRST_COMPARED_ID = 5
 _NO_VOCABULARY = 0
 _TOKENIZERS = {1: "SentencePiece", 2: "byte-level BPE", 3: "WordPiece", 4: "Unigram", 5: "RWKV"}
 _REMEDY = "Take a draft of the target's own model family, which has the same tokenizer."
-
-# Settings that only recurrent and hybrid architectures have, for releases that cannot be asked about hybrids.
-_RECURRENT_SETTINGS = ("ssm.", "shortconv.", "wkv.", "kda.")
 
 
 class ModelDraft(LlamaDraftModel):
@@ -238,7 +233,7 @@ def _unfit(draft: Llama) -> str | None:
     """Return why a model cannot be a draft for any target."""
     if draft.ctx is None:
         return "it is closed"
-    if _cannot_rewind(draft):
+    if keeps_state(draft):
         return (
             "it is a recurrent or hybrid model, which cannot take back a rejected token. Take one of attention alone."
         )
@@ -247,12 +242,6 @@ def _unfit(draft: Llama) -> str | None:
     if draft.context_params.embeddings:
         return "it was loaded for embeddings (embedding=True)"
     return None
-
-
-def _cannot_rewind(llama: Llama) -> bool:
-    if keeps_state(llama) or hasattr(llama_cpp, "llama_model_is_hybrid"):
-        return keeps_state(llama)
-    return any(key.partition(".")[2].startswith(_RECURRENT_SETTINGS) for key in llama.metadata)
 
 
 def _vocabulary(llama: Llama) -> _Vocabulary:
@@ -279,8 +268,10 @@ def _difference(draft: _Vocabulary, target: _Vocabulary) -> str | None:
         if added[0] != added[1]:
             return f"At the {place} of a text the draft adds {_id(added[0])}, the target {_id(added[1])}."
     sizes = len(draft.texts), len(target.texts)
-    if abs(sizes[0] - sizes[1]) > _MOST_SIZE_DIFFERENCE:
-        return f"The draft has {sizes[0]} tokens, the target {sizes[1]}; they may differ by {_MOST_SIZE_DIFFERENCE}."
+    if abs(sizes[0] - sizes[1]) > MOST_VOCABULARY_DIFFERENCE:
+        return (
+            f"The draft has {sizes[0]} tokens, the target {sizes[1]}; they may differ by {MOST_VOCABULARY_DIFFERENCE}."
+        )
     for token, (ours, theirs) in enumerate(zip(draft.texts, target.texts, strict=False)):
         if token >= _FIRST_COMPARED_ID and ours != theirs:
             return f"Token {token} is {_text(ours)} in the draft and {_text(theirs)} in the target."
