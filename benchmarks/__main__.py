@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.all_threads import all_threads
+from benchmarks.host_readings import host_readings
 from benchmarks.in_the_loop import in_the_loop
 from benchmarks.memory import memory
 from benchmarks.outside_the_loop import outside_the_loop
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[..., Section]] = {
     "memory": memory,
     "thinning": thinning,
     "engine": real_engine,
+    "host": host_readings,
 }
 
 QUICK: dict[str, dict[str, int]] = {
@@ -37,6 +39,7 @@ QUICK: dict[str, dict[str, int]] = {
     "memory": {"longest": 10_000},
     "thinning": {"draws": 5},
     "engine": {"tokens": 20, "repetitions": 3},
+    "host": {"readings": 4, "repetitions": 3, "calls": 5, "tokens": 20},
 }
 """Enough to see that everything runs; its verdicts mean nothing."""
 

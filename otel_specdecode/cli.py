@@ -11,7 +11,7 @@ from otel_specdecode.version import __version__
 try:
     import click
 except ModuleNotFoundError as error:
-    raise SystemExit('otel-specdecode needs its extra [demo]: pip install "otel-specdecode[demo]"') from error
+    raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
 
 if TYPE_CHECKING:
     from otel_specdecode.demo.engines.interface import ModelChoice
@@ -67,4 +67,43 @@ def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, 
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo(f"\nStopped before the end; {out} may lack this run's files.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+@main.command()
+@click.option("--model", help="A target: a GGUF file, an MLX folder, or a hub id that is in the local cache.")
+@click.option("--draft", help="A draft for it, likewise.")
+@click.option("--n-ctx", type=click.IntRange(1), help="llama.cpp: the context you give the target.  [default: 512]")
+@click.option("--n-batch", type=click.IntRange(1), help="llama.cpp: the target's n_batch.  [default: 512]")
+@click.option("--draft-length", type=click.IntRange(0), help="Tokens that the draft proposes at once (k).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option(
+    "--capture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write what was read to a file, without names and ids, to send or to compare.",
+)
+def doctor(
+    model: str | None,
+    draft: str | None,
+    n_ctx: int | None,
+    n_batch: int | None,
+    draft_length: int | None,
+    as_json: bool,
+    capture: Path | None,
+) -> None:
+    """Tell what this machine and environment offer, and what is broken.
+
+    Looks at the engines and their hooks, every reading of the host, the OpenTelemetry settings and whether the endpoint
+    accepts (it is sent requests without content), other engines on this host and, with --model, what can go wrong with
+    a target and its draft. The exit status is 1 if something that is needed is broken.
+    """
+    from otel_specdecode.doctor.command import run
+    from otel_specdecode.doctor.pair import Question
+
+    if model is None and any(given is not None for given in (draft, n_ctx, n_batch, draft_length)):
+        raise click.UsageError("--draft, --n-ctx, --n-batch and --draft-length say more of a --model")
+    question = None if model is None else Question(model, draft, n_ctx, n_batch, draft_length)
+    try:
+        sys.exit(run(question, as_json=as_json, capture_to=capture))
+    except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

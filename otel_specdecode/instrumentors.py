@@ -8,11 +8,16 @@ from typing import Any
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
 from otel_specdecode.engines.llama_cpp.hooks import LlamaCppHooks
+from otel_specdecode.engines.mlx_lm.calls import PROVIDER as MLX
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
+from otel_specdecode.engines.mlx_lm.memory import allocator_memory
+from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.listener import Listener
 
 _mlx_lm = MLXLMHooks()
 _llama_cpp = LlamaCppHooks()
+
+watch.read_allocator(MLX, allocator_memory)
 
 
 class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -23,13 +28,16 @@ class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """
 
     _hooks: MLXLMHooks | LlamaCppHooks
+    _listener: Listener
 
     def _instrument(self, **kwargs: Any) -> None:
         listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
+        self._listener = listener
         self._hooks.install(listener)
 
     def _uninstrument(self, **_: Any) -> None:
         self._hooks.remove()
+        self._listener.close()
 
 
 class MLXLMInstrumentor(_EngineInstrumentor):

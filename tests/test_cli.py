@@ -138,4 +138,4 @@ def test_without_click_the_command_names_its_extra() -> None:
     script = "import sys; sys.modules['click'] = None; import otel_specdecode.cli"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert finished.returncode == 1
-    assert finished.stderr.strip() == 'otel-specdecode needs its extra [demo]: pip install "otel-specdecode[demo]"'
+    assert finished.stderr.strip() == 'otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"'

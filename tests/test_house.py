@@ -20,6 +20,7 @@ LEAVES = {"version", "thresholds"}
 ROOMS = {
     "acceptance",
     "demo",
+    "doctor",
     "engines",
     "generation",
     "guard",
@@ -40,19 +41,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"generation", "identity"},
     "telemetry": {"generation", "host", "identity"},
     "guard": {"generation"},
-    "testing": (ROOMS | JOINTS) - {"acceptance", "demo"},
+    "testing": (ROOMS | JOINTS) - {"acceptance", "demo", "doctor"},
     "acceptance": ROOMS | JOINTS,
     "demo": ROOMS | JOINTS,
+    "doctor": (ROOMS | JOINTS) - {"acceptance", "demo", "testing"},
     "cli": ROOMS | JOINTS,
     "__main__": {"cli"},
-    **{joint: (ROOMS | JOINTS) - {"acceptance", "demo"} for joint in JOINTS},
+    **{joint: (ROOMS | JOINTS) - {"acceptance", "demo", "doctor"} for joint in JOINTS},
     **{leaf: set() for leaf in LEAVES},
 }
-KNOW_OPENTELEMETRY = {"__init__", "acceptance", "demo", "instrumentors", "telemetry", "testing"}
+KNOW_OPENTELEMETRY = {"__init__", "acceptance", "demo", "doctor", "instrumentors", "telemetry", "testing"}
 KNOW_AN_ENGINE = {
     "acceptance",
     "cli",
     "demo",
+    "doctor",
     "engines",
     "identity",
     "instrumentors",

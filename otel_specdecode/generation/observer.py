@@ -44,6 +44,20 @@ class Content:
         self.tool_calls: list[MessagePart] = []
 
 
+class AllocatorMemory(NamedTuple):
+    """Memory of an engine's own allocator, in bytes.
+
+    Attributes:
+        active: Held by arrays that are alive.
+        cache: Freed by arrays and kept for the next ones; not part of active.
+        peak: Most that arrays held at once since the process began or the program reset it.
+    """
+
+    active: int
+    cache: int
+    peak: int
+
+
 class Recording(Protocol):
     """One generation being recorded. No method blocks, none raises for a telemetry fault."""
 

@@ -47,6 +47,7 @@ class Request:
         sampling: Sampling parameters.
         batch_size: Number of prompts, on the request that stands for a whole batch.
         passes_shared: The decode passes belong to a batch that counts each of them once.
+        pair: What runs, as the room `identity` holds it; None where the engine does not tell.
     """
 
     operation: Operation
@@ -63,6 +64,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     batch_size: int | None = None
     passes_shared: bool = False
+    pair: object = field(default=None, compare=False, repr=False)
 
     @property
     def decodes(self) -> bool:

@@ -122,16 +122,19 @@ class PeakSampler:
         self._probe: Probe | None = None
 
     def begin(self) -> Token:
-        """Take the first reading of a request and keep reading until it ends."""
+        """Take the first reading of a request. Those while it runs need ensure_thread() as well."""
         token = Token(self._lifetime())
         token.take(self._read())
         opened, key = self._open, id(token)
         opened[key] = weakref.ref(token, lambda _: opened.pop(key, None))  # one that is dropped keeps no thread running
+        return token
+
+    def ensure_thread(self) -> None:
+        """Have the open requests read about 20 times a second. Starts a thread now and then: not for the token loop."""
         if self._waiting:
             self._wake.set()
-        elif self._thread is None:
+        elif self._thread is None and self._open:
             self._start()
-        return token
 
     def end(self, token: Token) -> Peaks:
         """Take the last reading of a request and return its peaks.

@@ -3,78 +3,83 @@
 from __future__ import annotations
 
 import hashlib
+import os.path
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from otel_specdecode.identity.gguf import Fingerprint, fingerprint, gguf_name
+from otel_specdecode.identity.gguf import file_type_name, fingerprint, gguf_name, read_gguf
+from otel_specdecode.identity.models import LoadedModel, ModelIdentity, Setting, TokenizerIdentity
+from otel_specdecode.identity.names import short_text
 
 _ALL_LAYERS = 0x7FFFFFFF  # what Llama makes of n_gpu_layers=-1
 
+# ggml.h's names of the types that llama.cpp keeps keys and values in, without GGML_TYPE_.
+_CACHE_TYPES = {0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 20: "iq4_nl", 30: "bf16"}
 
-@dataclass(frozen=True, slots=True)
-class LlamaCppIdentity:
-    """Facts of a loaded GGUF model; each is None where the engine does not tell.
 
-    Attributes:
-        name: The file's name without its suffix; never a path.
-        architecture: `general.architecture`, such as `llama`.
-        file_type: How the weights are quantised, by llama.h's name: `MOSTLY_Q4_K_M`, `MOSTLY_F16`, `ALL_F32`.
-        n_ctx: Tokens of context there are; llama.cpp rounds up what was asked for.
-        n_ctx_requested: Tokens of context that were asked for.
-        n_batch: Most tokens of one `llama_decode`.
-        n_ubatch: Most tokens computed at once.
-        flash_attention: Whether flash attention is on; None where llama.cpp decides.
-        type_k: Type of the cached keys, such as `f16`.
-        type_v: Type of the cached values.
-        n_gpu_layers: Layers asked for on the GPU, -1 for all.
-        parameters: Number of weights.
-        size_bytes: Bytes of all tensors.
-        tokenizer_model: `tokenizer.ggml.model`, such as `gpt2`.
-        tokenizer_pre: `tokenizer.ggml.pre`, the rules that split text before the tokenizer.
-        vocabulary_size: Tokens there are.
-        chat_template_sha256: Of the file's default chat template in UTF-8.
-        chat_format: What `create_chat_completion` uses.
-        fingerprint: Of the file or all its shards.
-        engine_version: Version of llama-cpp-python.
+def loaded_model(llama: Any) -> LoadedModel:
+    """Return what a `llama_cpp.Llama` is.
+
+    Takes about 0.1 ms on the calling thread; raises nothing. What is not told stays unknown: a closed model tells what
+    Python remembers of it. Fingerprint and vocabulary come from the file, when they are asked for and on that thread;
+    the Llama may be closed by then.
     """
-
-    name: str | None
-    architecture: str | None
-    file_type: str | None
-    n_ctx: int | None
-    n_ctx_requested: int | None
-    n_batch: int | None
-    n_ubatch: int | None
-    flash_attention: bool | None
-    type_k: str | None
-    type_v: str | None
-    n_gpu_layers: int | None
-    parameters: int | None
-    size_bytes: int | None
-    tokenizer_model: str | None
-    tokenizer_pre: str | None
-    vocabulary_size: int | None
-    chat_template_sha256: str | None
-    chat_format: str | None
-    fingerprint: Fingerprint | None
-    engine_version: str | None
+    known = ModelIdentity(
+        name=_told(lambda: gguf_name(llama.model_path)),
+        architecture=_told(lambda: short_text(llama.metadata["general.architecture"])),
+        quantization=_told(lambda: file_type_name(int(llama.metadata["general.file_type"]))),
+        parameters=_told(lambda: int(_model(llama).n_params())),
+        size_bytes=_told(lambda: int(_model(llama).size())),
+        tokenizer=TokenizerIdentity(
+            kind=_told(lambda: short_text(llama.metadata["tokenizer.ggml.model"])),
+            pre=_told(lambda: short_text(llama.metadata["tokenizer.ggml.pre"])),
+            vocabulary_size=_told(lambda: int(_model(llama).n_vocab())),
+        ),
+        chat_template_sha256=_told(lambda: _template_digest(llama)),
+        settings=_settings(llama),
+    )
+    path, adapter = (_told(partial(_path, llama, name)) for name in ("model_path", "lora_path"))
+    return LoadedModel(known, partial(_from_files, path, adapter))
 
 
-def describe(llama: Any) -> LlamaCppIdentity:
-    """Describe a `llama_cpp.Llama`. Reads a few MB of the model's file, and raises nothing.
-
-    A closed model still tells what Python remembers of it.
-    """
-    facts = {field: _told(read, llama) for field, read in _READERS.items()}
-    return LlamaCppIdentity(**facts)
-
-
-def _told(read: Callable[[Any], Any], llama: Any) -> Any:
+def _told(read: Callable[[], Any]) -> Any:
     try:
-        return read(llama)
+        return read()
     except Exception:
         return None
+
+
+def _path(llama: Any, name: str) -> str | None:
+    """Return where a file lies, also for later, when the program may stand in another folder."""
+    path = getattr(llama, name, None)
+    return os.path.abspath(os.fspath(path)) if path else None
+
+
+def _from_files(path: str | None, adapter: str | None, known: ModelIdentity) -> ModelIdentity:
+    """Add what only the files tell. One that cannot be read leaves the other's facts."""
+    if adapter is not None:
+        known = replace(known, adapter=_told(lambda: fingerprint(adapter)))
+    file = None if path is None else _told(lambda: read_gguf(path))
+    if file is None:
+        return known
+    return replace(
+        known,
+        fingerprint=file.fingerprint,
+        architecture=known.architecture or file.architecture,
+        quantization=known.quantization or file.file_type,
+        parameters=known.parameters or file.parameters,
+        size_bytes=known.size_bytes or file.size_bytes,
+        tokenizer=replace(
+            known.tokenizer,
+            kind=known.tokenizer.kind or file.tokenizer.kind,
+            pre=known.tokenizer.pre or file.tokenizer.pre,
+            vocabulary_size=known.tokenizer.vocabulary_size or file.tokenizer.vocabulary_size,
+            vocabulary_sha256=file.tokenizer.vocabulary_sha256,
+        ),
+        chat_template_sha256=known.chat_template_sha256 or file.chat_template_sha256,
+    )
 
 
 def _model(llama: Any) -> Any:
@@ -84,29 +89,26 @@ def _model(llama: Any) -> Any:
     return llama._model
 
 
+def _template_digest(llama: Any) -> str:
+    return hashlib.sha256(llama.metadata["tokenizer.chat_template"].encode()).hexdigest()
+
+
+def _settings(llama: Any) -> tuple[Setting, ...]:
+    told = ((name, _told(partial(read, llama))) for name, read in _SETTINGS.items())
+    return tuple(sorted((name, value) for name, value in told if value is not None))
+
+
 def _padded_context(llama: Any) -> int | None:
+    """Return the context that there is: llama.cpp rounds up what was asked for."""
     return None if llama.ctx is None else int(llama.n_ctx())
 
 
-def _constant(prefix: str, value: int) -> str | None:
-    """Return the name of one of the engine's constants, without its prefix."""
-    import llama_cpp
-
-    names = (name for name, each in vars(llama_cpp).items() if name.startswith(prefix) and each == value)
-    # A release that does not know the newest type yet has its number for COUNT.
-    return next((name.removeprefix(prefix) for name in names if not name.endswith("_COUNT")), None)
-
-
-def _cache_type(value: int) -> str | None:
-    name = _constant("GGML_TYPE_", value)
-    return name.lower() if name else None
-
-
-def _flash_attention(llama: Any) -> bool | None:
+def _flash_attention(llama: Any) -> bool | str | None:
     parameters = llama.context_params
     if hasattr(parameters, "flash_attn"):
         return bool(parameters.flash_attn)
-    return {0: False, 1: True}.get(parameters.flash_attn_type)
+    choices: dict[int, bool | str] = {-1: "auto", 0: False, 1: True}
+    return choices.get(parameters.flash_attn_type)
 
 
 def _gpu_layers(llama: Any) -> int:
@@ -114,36 +116,24 @@ def _gpu_layers(llama: Any) -> int:
     return -1 if layers < 0 or layers == _ALL_LAYERS else layers
 
 
-def _template_digest(llama: Any) -> str:
-    return hashlib.sha256(llama.metadata["tokenizer.chat_template"].encode()).hexdigest()
+def _keeps_all_logits(llama: Any) -> bool:
+    kept = getattr(llama, "_logits_all", None)
+    return bool(llama.context_params.logits_all if kept is None else kept)  # up to 0.3.7
 
 
-def _engine_version(_: Any) -> str:
-    import llama_cpp
-
-    return str(llama_cpp.__version__)
+def _adapter_scale(llama: Any) -> float | None:
+    return float(llama.lora_scale) if llama.lora_path else None
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "name": lambda llama: gguf_name(llama.model_path),
-    "architecture": lambda llama: llama.metadata["general.architecture"],
-    # llama_ftype_name() would give another text, and only in the newest releases.
-    "file_type": lambda llama: _constant("LLAMA_FTYPE_", int(llama.metadata["general.file_type"])),
-    "n_ctx": _padded_context,
-    "n_ctx_requested": lambda llama: int(llama.context_params.n_ctx),
-    "n_batch": lambda llama: int(llama.n_batch),
-    "n_ubatch": lambda llama: int(llama.context_params.n_ubatch),
+_SETTINGS: dict[str, Callable[[Any], str | int | float | bool | None]] = {
+    "chat_format": lambda llama: short_text(llama.chat_format),
     "flash_attention": _flash_attention,
-    "type_k": lambda llama: _cache_type(llama.context_params.type_k),
-    "type_v": lambda llama: _cache_type(llama.context_params.type_v),
+    "logits_all": _keeps_all_logits,
+    "lora_scale": _adapter_scale,
+    "n_batch": lambda llama: int(llama.n_batch),
+    "n_ctx": _padded_context,
     "n_gpu_layers": _gpu_layers,
-    "parameters": lambda llama: int(_model(llama).n_params()),
-    "size_bytes": lambda llama: int(_model(llama).size()),
-    "tokenizer_model": lambda llama: llama.metadata["tokenizer.ggml.model"],
-    "tokenizer_pre": lambda llama: llama.metadata["tokenizer.ggml.pre"],
-    "vocabulary_size": lambda llama: int(_model(llama).n_vocab()),
-    "chat_template_sha256": _template_digest,
-    "chat_format": lambda llama: llama.chat_format,
-    "fingerprint": lambda llama: fingerprint(llama.model_path),
-    "engine_version": _engine_version,
+    "n_ubatch": lambda llama: int(llama.context_params.n_ubatch),
+    "type_k": lambda llama: _CACHE_TYPES.get(llama.context_params.type_k),
+    "type_v": lambda llama: _CACHE_TYPES.get(llama.context_params.type_v),
 }

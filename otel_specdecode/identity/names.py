@@ -7,8 +7,11 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from otel_specdecode.identity.models import LoadedModel
+
 _HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+(/|$)")
 _HOME = re.compile(r"([A-Za-z]:)?/(home|Users)/[^/]+|/root")
+_MOST_TEXT = 128
 _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -36,6 +39,12 @@ def public_name(location: str) -> str | None:
     return None if is_home else name or None
 
 
+def short_text(value: object) -> str | None:
+    """Return a printable text of 1 to 128 characters, None for anything else: model files are written by strangers."""
+    short = isinstance(value, str) and 0 < len(value) <= _MOST_TEXT and value.isprintable()
+    return str(value) if short else None
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What was known of a model when it was loaded.
@@ -43,10 +52,12 @@ class Loaded:
     Attributes:
         name: The name a caller knows it by.
         vocabulary: Tokens its tokenizer knows.
+        model: What it is; None where that could not be told.
     """
 
     name: str | None = None
     vocabulary: int | None = None
+    model: LoadedModel | None = None
 
 
 class ModelBook:
@@ -68,6 +79,10 @@ class ModelBook:
     def vocabulary_of(self, model: object) -> int | None:
         """Return the remembered vocabulary of a model object, None if there is none."""
         return self._of(model).vocabulary
+
+    def model_of(self, model: object) -> LoadedModel | None:
+        """Return what a model object is, None if that is not known."""
+        return self._of(model).model
 
     def _of(self, model: object) -> Loaded:
         known = self._known.get(id(model))

@@ -9,11 +9,15 @@ from opentelemetry._logs import Logger, LogRecord, SeverityNumber
 from opentelemetry.context import Context
 
 from otel_specdecode.generation.request import Request
+from otel_specdecode.identity.manifest import Manifest
 from otel_specdecode.telemetry.labels import OTHER
 from otel_specdecode.telemetry.names import Attr, Event
+from otel_specdecode.telemetry.surroundings import Caller
 
 
-def emit_hazard(logger: Logger, context: Context, request: Request, hazard: str) -> None:
+def emit_hazard(
+    logger: Logger, context: Context, request: Request, hazard: str, caller: Caller, manifest: Manifest | None
+) -> None:
     """Tell of a hazard that a request met."""
     attributes = {
         Attr.SPECDECODE_HAZARD_ID: hazard,
@@ -25,8 +29,28 @@ def emit_hazard(logger: Logger, context: Context, request: Request, hazard: str)
         Attr.SPECDECODE_METHOD: request.method,
         Attr.SPECDECODE_DRAFT_MODEL: request.draft_model,
         Attr.SPECDECODE_DRAFT_MAX_TOKENS: request.draft_max_tokens,
+        Attr.SPECDECODE_MANIFEST_ID: None if manifest is None else manifest.id,
+        Attr.SPECDECODE_RUN_ID: caller.run_id,
+        Attr.SPECDECODE_TENANT_ID: caller.tenant,
     }
     _emit(logger, context, Event.SPECDECODE_HAZARD_DETECTED, SeverityNumber.WARN, attributes)
+
+
+def emit_manifest(
+    logger: Logger, context: Context, request: Request, manifest: Manifest, caller: Caller, machine_profile: str
+) -> None:
+    """Tell what runs, at the first request that runs it."""
+    attributes = {
+        Attr.SPECDECODE_MANIFEST_ID: manifest.id,
+        Attr.SPECDECODE_MANIFEST_DOCUMENT: manifest.to_json(),
+        Attr.GEN_AI_PROVIDER_NAME: request.provider,
+        Attr.GEN_AI_REQUEST_MODEL: request.model or OTHER,
+        Attr.SPECDECODE_METHOD: request.method if request.decodes else None,
+        Attr.SPECDECODE_DRAFT_MODEL: request.draft_model,
+        Attr.SPECDECODE_RUN_ID: caller.run_id,
+        Attr.SPECDECODE_MACHINE_PROFILE: machine_profile,
+    }
+    _emit(logger, context, Event.SPECDECODE_MANIFEST, SeverityNumber.INFO, attributes)
 
 
 def emit_content(logger: Logger, context: Context, request: Request, found: dict[str, list[dict[str, Any]]]) -> None:

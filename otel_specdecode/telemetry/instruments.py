@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
-from otel_specdecode.host.memory import peak_resident_bytes
+from otel_specdecode.telemetry.host_metrics import HOST_OBSERVERS, Observer
+from otel_specdecode.telemetry.labels import LabelKey, Labels
 from otel_specdecode.telemetry.names import SCHEMA_URL, Metric, Metrics
+from otel_specdecode.telemetry.tenancy import TenantLabels
 from otel_specdecode.telemetry.thinning import Thinner
 from otel_specdecode.thresholds import thresholds
 from otel_specdecode.version import __version__
 
 SCOPE = "otel_specdecode"
-
-Labels = Mapping[str, str]
-LabelKey = tuple[str, ...]
-
-_OBSERVED = (Metrics.SPECDECODE_REQUEST_ACTIVE, Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME)
 
 _made: weakref.WeakKeyDictionary[MeterProvider, Instruments] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
@@ -33,27 +30,32 @@ class Instruments:
 
     Attributes:
         active: Requests in flight for each set of label values.
+        tenants: The tenants that metrics tell apart.
     """
 
     def __init__(self, provider: MeterProvider) -> None:
         """Make every instrument."""
         meter = provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self.active: dict[LabelKey, tuple[Labels, int]] = {}
+        self.tenants = TenantLabels()
+        self._configurations: dict[LabelKey, Labels] = {}
         self._seen: set[LabelKey] = set()
         self._thinners: dict[tuple[str, LabelKey], Thinner] = {}
         self._made: dict[str, Any] = {}
+        observers: dict[Metric, Observer] = {
+            **HOST_OBSERVERS,
+            Metrics.SPECDECODE_REQUEST_ACTIVE: self._observe_active,
+            Metrics.SPECDECODE_CONFIG_INFO: self._observe_configurations,
+        }
         for metric in _all_metrics():
-            if metric in _OBSERVED:
-                continue
-            if metric.instrument == "histogram":
+            if metric in observers:
+                _observe(meter, metric, observers[metric])
+            elif metric.instrument == "histogram":
                 self._made[metric.name] = meter.create_histogram(
                     metric.name, metric.unit, metric.brief, explicit_bucket_boundaries_advisory=metric.buckets
                 )
             else:
                 self._made[metric.name] = meter.create_counter(metric.name, metric.unit, metric.brief)
-        requests, peak = _OBSERVED
-        meter.create_observable_up_down_counter(requests.name, [self._observe_active], requests.unit, requests.brief)
-        meter.create_observable_gauge(peak.name, [_observe_peak], peak.unit, peak.brief)
 
     def add(self, metric: Metric, amount: int, labels: Labels, context: Context) -> None:
         """Add to a counter."""
@@ -82,6 +84,16 @@ class Instruments:
         """Count a request in or out."""
         self.active[key] = (labels, self.active.get(key, (labels, 0))[1] + change)
 
+    def configure(self, key: LabelKey, labels: Labels) -> None:
+        """Remember what a configuration runs under now; beyond a number the one that ran longest ago is forgotten."""
+        self._configurations.pop(key, None)
+        self._configurations[key] = labels
+        if len(self._configurations) > thresholds()["labels"]["configurations"]:
+            self._configurations.pop(next(iter(self._configurations)), None)
+
+    def _observe_configurations(self, _: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(1, labels) for labels in list(self._configurations.values())]
+
     def _observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
         return [Observation(count, labels) for labels, count in list(self.active.values())]
 
@@ -101,6 +113,7 @@ def _forget_parents_requests() -> None:
     _making = threading.Lock()
     for instruments in list(_made.values()):
         instruments.active.clear()
+        instruments._configurations.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -111,6 +124,10 @@ def _all_metrics() -> list[Metric]:
     return [value for value in vars(Metrics).values() if isinstance(value, Metric)]
 
 
-def _observe_peak(_: CallbackOptions) -> Iterable[Observation]:
-    peak = peak_resident_bytes()
-    return [] if peak is None else [Observation(peak)]
+def _observe(meter: Meter, metric: Metric, observer: Observer) -> None:
+    create = {
+        "counter": meter.create_observable_counter,
+        "updowncounter": meter.create_observable_up_down_counter,
+        "gauge": meter.create_observable_gauge,
+    }[metric.instrument]
+    create(metric.name, [observer], metric.unit, metric.brief)

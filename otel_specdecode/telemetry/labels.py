@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from otel_specdecode.generation.judgement import context_tier
 from otel_specdecode.generation.request import Request
-from otel_specdecode.telemetry.instruments import LabelKey, Labels
 from otel_specdecode.telemetry.names import Attr, Enum
+
+Labels = Mapping[str, str]
+LabelKey = tuple[str, ...]
 
 OTHER = "_OTHER"
 """The model label where no loaded model's name is known."""
@@ -15,29 +19,28 @@ _UNKNOWN_LENGTH = Enum.SPECDECODE_DRAFT_LENGTH[-1]
 _FOLDED_FROM = 16
 
 
-def base_labels(request: Request) -> Labels:
-    """Return the labels of every metric but those of the host."""
+def base_labels(request: Request, tenant: str | None = None) -> Labels:
+    """Return the labels of every metric but those of the host; the tenant where it is asked for and known."""
     labels = {
         Attr.GEN_AI_OPERATION_NAME: request.operation,
         Attr.GEN_AI_PROVIDER_NAME: request.provider,
         Attr.GEN_AI_REQUEST_MODEL: request.model or OTHER,
     }
-    if not request.decodes:
-        return labels
-    return {
-        **labels,
-        Attr.SPECDECODE_MODE: request.mode,
-        Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
-        Attr.SPECDECODE_METHOD: request.method,
-    }
+    if request.decodes:
+        labels |= {
+            Attr.SPECDECODE_MODE: request.mode,
+            Attr.SPECDECODE_REQUESTED_MODE: request.requested_mode,
+            Attr.SPECDECODE_METHOD: request.method,
+        }
+    return labels if tenant is None else {**labels, Attr.SPECDECODE_TENANT_ID: tenant}
 
 
-def rule_labels(request: Request, input_tokens: int | None) -> Labels:
+def rule_labels(request: Request, input_tokens: int | None, tenant: str | None = None) -> Labels:
     """Return the labels of the metrics that rules and the guard read."""
     if not request.decodes:
-        return base_labels(request)
+        return base_labels(request, tenant)
     return {
-        **base_labels(request),
+        **base_labels(request, tenant),
         Attr.SPECDECODE_DRAFT_LENGTH: draft_length_label(request.draft_max_tokens),
         Attr.SPECDECODE_COHORT: request.cohort,
         Attr.SPECDECODE_CONTEXT_TIER: context_tier(input_tokens),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import threading
 from typing import Any
 
 from opentelemetry import _logs, metrics, trace
@@ -14,12 +15,15 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
 from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.content import chosen_capture
+from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
 from otel_specdecode.telemetry.metrics import chosen_convention
 from otel_specdecode.telemetry.names import SCHEMA_URL, Attr
 from otel_specdecode.telemetry.recorder import Recorder
 from otel_specdecode.telemetry.recording import OTelTicket, Sinks
+from otel_specdecode.telemetry.tenancy import chosen_tenancy
 from otel_specdecode.version import __version__
 
 EXIT_SECONDS = 5.0
@@ -48,6 +52,21 @@ class Listener:
         self._given = (tracer_provider, meter_provider, logger_provider)
         self._bound: Providers | None = None
         self._sinks: Sinks | None = None
+        self._watches = False
+        self._watching = threading.Lock()
+        try:
+            providers = self._providers()
+            if _listens(providers[0]) or _listens(providers[1]):
+                self._bind(providers)
+        except Exception as error:
+            report_fault("the providers of telemetry could not be asked", error)
+
+    def close(self) -> None:
+        """Stop to watch the machine on behalf of this listener. What has begun is still recorded."""
+        with self._watching:
+            watched, self._watches = self._watches, False
+        if watched:
+            watch.end()
 
     def admit(self) -> OTelTicket | None:
         """Return a ticket for a call made now; None if nobody listens or instrumentation is suppressed."""
@@ -83,7 +102,13 @@ class Listener:
             recorder=recorder,
             convention=chosen_convention(),
             capture=chosen_capture(),
+            tenancy=chosen_tenancy(),
         )
+        declared()  # may read a file, once: not at the first request
+        with self._watching:
+            watched, self._watches = self._watches, True
+        if not watched:
+            watch.begin()
         self._bound = providers
         _last_bound = (*providers, logger_provider)
         atexit.unregister(_drain_at_exit)

@@ -12,8 +12,8 @@ from otel_specdecode.generation.counts import Counts
 from otel_specdecode.generation.record import NANOSECONDS, Facts, Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta
-from otel_specdecode.telemetry.instruments import Instruments, Labels
-from otel_specdecode.telemetry.labels import base_labels, key_of, positions_of, rule_labels
+from otel_specdecode.telemetry.instruments import Instruments
+from otel_specdecode.telemetry.labels import Labels, base_labels, key_of, positions_of, rule_labels
 from otel_specdecode.telemetry.names import Attr, Enum, Metric, Metrics
 
 GENAI_METRICS = "OTEL_SPECDECODE_GENAI_METRICS"
@@ -42,6 +42,7 @@ class GenerationMetrics:
         pace: Callable[[], None],
         convention: Convention,
         under_client_span: bool,
+        tenant: str | None = None,
     ) -> None:
         """Write for one generation.
 
@@ -52,12 +53,14 @@ class GenerationMetrics:
             pace: Called after every record.
             convention: Which GenAI metric names to use.
             under_client_span: An outer GenAI client span already counts this request in gen_ai.client.* metrics.
+            tenant: Label value of the tenant, None where metrics do not tell tenants apart.
         """
         self._instruments = instruments
         self._request = request
         self._context = context
         self._pace = pace
-        self._base = base_labels(request)
+        self._tenant = tenant
+        self._base = base_labels(request, tenant)
         self._released = convention != "latest" and not under_client_span
         self._latest = convention != "released" and not under_client_span
         self._rule: Labels = {}
@@ -80,7 +83,7 @@ class GenerationMetrics:
         if not self._request.decodes:
             return
         if not self._rule:
-            self._rule = rule_labels(self._request, facts.input_tokens)
+            self._rule = rule_labels(self._request, facts.input_tokens, self._tenant)
             self._write_zeros()
         self._write_counts(delta.counts)
         if not self._request.passes_shared:
@@ -113,7 +116,7 @@ class GenerationMetrics:
     def _finish_server(self, record: Record) -> None:
         timing, tokens = record.timing, record.counts.tokens
         failed = _failure(record)
-        labels = self._rule or rule_labels(record.request, record.facts.input_tokens)
+        labels = self._rule or rule_labels(record.request, record.facts.input_tokens, self._tenant)
         self._record(Metrics.GEN_AI_SERVER_REQUEST_DURATION, timing.duration, {**labels, **failed})
         if timing.time_to_first_token is None or failed:
             return

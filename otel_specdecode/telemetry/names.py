@@ -33,6 +33,12 @@ class Metric:
 class Attr:
     """Attribute keys of spans, metrics and events."""
 
+    DEVICE_MANUFACTURER: Final = "device.manufacturer"
+    """Maker of the machine; `Apple` on a Mac, absent elsewhere."""
+
+    DEVICE_MODEL_IDENTIFIER: Final = "device.model.identifier"
+    """The maker's model identifier."""
+
     ERROR_TYPE: Final = "error.type"
     """Class of the error the stream ended with, as a qualified exception name. Absent if it ended without one,
     closing included."""
@@ -124,6 +130,27 @@ class Attr:
     GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
     """Tokens the engine emitted, in {token}, EOS and stop-string tokens, correction and bonus tokens included."""
 
+    HOST_ARCH: Final = "host.arch"
+    """Architecture of the processor."""
+
+    HOST_CPU_MODEL_NAME: Final = "host.cpu.model.name"
+    """The processor's brand, on a Mac that of the chip."""
+
+    HW_ID: Final = "hw.id"
+    """Which battery of the machine; there is one."""
+
+    OS_BUILD_ID: Final = "os.build_id"
+    """Build of the system; on Linux the release of the kernel."""
+
+    OS_NAME: Final = "os.name"
+    """Name of the system."""
+
+    OS_TYPE: Final = "os.type"
+    """Kind of the system."""
+
+    OS_VERSION: Final = "os.version"
+    """Version of the system."""
+
     SPECDECODE_ACCEPT_RATE: Final = "specdecode.accept_rate"
     """Accepted tokens over accepted plus rejected tokens, 0 to 1: of the tokens that were compared, bonus tokens in
     neither. Absent if none were compared; never 0 in autoregressive mode."""
@@ -204,6 +231,15 @@ class Attr:
     SPECDECODE_DRAFT_UNVERIFIED_TOKENS: Final = "specdecode.draft.unverified_tokens"
     """Proposed tokens never compared, in {token}, because the stream ended before. Neither accepted nor rejected."""
 
+    SPECDECODE_ENGINE_MEMORY_STATE: Final = "specdecode.engine.memory.state"
+    """What a part of an engine's allocator memory is in use for. The values exclude each other."""
+
+    SPECDECODE_ENGINE_RUNTIME_VERSION: Final = "specdecode.engine.runtime_version"
+    """Version of what runs below the engine's package, mlx under mlx-lm; `none` if it cannot be told."""
+
+    SPECDECODE_ENGINE_VERSION: Final = "specdecode.engine.version"
+    """Version of the engine's Python package, mlx-lm or llama-cpp-python; `none` if it cannot be told."""
+
     SPECDECODE_FALLBACK_REASON: Final = "specdecode.fallback.reason"
     """Why the path entered is not the path asked for. Present only if `specdecode.mode` and
     `specdecode.requested_mode` differ."""
@@ -216,6 +252,24 @@ class Attr:
     """The values of `specdecode.hazard.id` seen in this request, each once, in order of appearance. Absent if there
     were none."""
 
+    SPECDECODE_HOST_MEMORY_PRESSURE: Final = "specdecode.host.memory_pressure"
+    """How short of memory the machine is by the system's own measure, as last read. Of the whole machine, or of the
+    process's cgroup on Linux."""
+
+    SPECDECODE_HOST_POWER_MODE: Final = "specdecode.host.power_mode"
+    """The power mode that the user or the system chose, as last read. Not where the power comes from, which is
+    `specdecode.host.power_source`."""
+
+    SPECDECODE_HOST_POWER_SOURCE: Final = "specdecode.host.power_source"
+    """What the machine runs on, as last read."""
+
+    SPECDECODE_HOST_SWAP_USED: Final = "specdecode.host.swap_used"
+    """Swap in use by all processes of the machine, in By, as last read. Absent where it cannot be read."""
+
+    SPECDECODE_HOST_THERMAL_STATE: Final = "specdecode.host.thermal_state"
+    """How far heat slows the machine down, as last read. From `serious` on durations cannot be compared with those
+    before."""
+
     SPECDECODE_INTER_TOKEN_LATENCY_P50: Final = "specdecode.inter_token_latency.p50"
     """Median wait from resuming the stream to its next token, in s, first token excluded. Near 0 within a burst of
     accepted tokens. Nearest rank up to 4,096 waits, above that from buckets at most 1 % wide; so are its
@@ -227,6 +281,33 @@ class Attr:
     SPECDECODE_INTER_TOKEN_LATENCY_P99: Final = "specdecode.inter_token_latency.p99"
     """99th percentile of the waits from resuming the stream to its next token, in s, first token excluded."""
 
+    SPECDECODE_MACHINE_EFFICIENCY_CORES: Final = "specdecode.machine.efficiency_cores"
+    """Economical cores where there are two kinds, in {core}. macOS only."""
+
+    SPECDECODE_MACHINE_LOGICAL_CORES: Final = "specdecode.machine.logical_cores"
+    """Hardware threads of the machine, in {thread}."""
+
+    SPECDECODE_MACHINE_MEMORY_LIMIT: Final = "specdecode.machine.memory_limit"
+    """Memory of the machine, in By; on Apple silicon shared by processor and GPU. What a process may use at the
+    moment is `system.memory.limit`."""
+
+    SPECDECODE_MACHINE_PERFORMANCE_CORES: Final = "specdecode.machine.performance_cores"
+    """Fast cores where there are two kinds, in {core}. macOS only."""
+
+    SPECDECODE_MACHINE_PHYSICAL_CORES: Final = "specdecode.machine.physical_cores"
+    """Cores of the machine, in {core}."""
+
+    SPECDECODE_MACHINE_PROFILE: Final = "specdecode.machine_profile"
+    """A short text that is the same for machines of one kind, made of system, chip or cores, and memory, or what
+    OTEL_SPECDECODE_MACHINE_PROFILE says. Names no single machine."""
+
+    SPECDECODE_MANIFEST_DOCUMENT: Final = "specdecode.manifest.document"
+    """The manifest itself as JSON. Holds no path, no text of a prompt and no host."""
+
+    SPECDECODE_MANIFEST_ID: Final = "specdecode.manifest.id"
+    """Id of the manifest: 16 hex digits of the sha256 over what ran (weights, tokenizers, templates, versions,
+    declared policy). Equal where the same things ran, on any machine; values of a single request are not in it."""
+
     SPECDECODE_METHOD: Final = "specdecode.method"
     """What proposes tokens in this request. `none` without a draft; a draft with k = 0 is attached and proposes
     nothing."""
@@ -236,6 +317,9 @@ class Attr:
     autoregressive. Differs from `specdecode.requested_mode` under a fallback or with k = 0. That a draft proposed
     nothing shows in the counts, not here."""
 
+    SPECDECODE_POLICY_HASH: Final = "specdecode.policy.hash"
+    """Hash over the gate and guard policies that were declared for this process; `none` without one."""
+
     SPECDECODE_PREFILL_DURATION: Final = "specdecode.prefill.duration"
     """Time from the first resume to the entry of the first target pass after the prompt, in s; on llama.cpp to the
     end of the pass over the prompt. Holds the draft's prefill on MLX; on llama.cpp that falls into decode. Absent
@@ -243,6 +327,10 @@ class Attr:
 
     SPECDECODE_PREFILL_PASSES: Final = "specdecode.prefill.passes"
     """Target passes whose input holds prompt tokens only, in {pass}. Not in `specdecode.decode.passes`."""
+
+    SPECDECODE_PROCESS_PEAK_FOOTPRINT: Final = "specdecode.process.peak_footprint"
+    """Largest physical footprint of the process seen during the request, in By; macOS only. Holds Metal memory and
+    compressed pages, which `specdecode.process.peak_rss` does not. Concurrent requests share it."""
 
     SPECDECODE_PROCESS_PEAK_RSS: Final = "specdecode.process.peak_rss"
     """Largest resident memory of the process seen during the request, in By. Process-wide: concurrent requests share
@@ -266,12 +354,29 @@ class Attr:
     SPECDECODE_ROUND_OUTCOME: Final = "specdecode.round.outcome"
     """How a round ended. The values exclude each other; rollbacks are `rolled_back` and `all_rejected` together."""
 
+    SPECDECODE_RUN_ID: Final = "specdecode.run_id"
+    """Name of the run that this belongs to, such as a rollout or a measurement, as OTEL_SPECDECODE_RUN_ID or the
+    program says."""
+
+    SPECDECODE_SESSION_ID: Final = "specdecode.session.id"
+    """The session the request belongs to, from an allow-listed baggage entry. Never on metrics."""
+
+    SPECDECODE_TENANT_ID: Final = "specdecode.tenant.id"
+    """The tenant the request was made for, from an allow-listed baggage entry. On metrics only if
+    OTEL_SPECDECODE_TENANT_METRICS is true, and `_OTHER` for tenants beyond the cap."""
+
     SPECDECODE_TIME_TO_FIRST_TOKEN: Final = "specdecode.time_to_first_token"
     """Time from the first resume of the stream to its first token, in s. Time in a queue before it is not included."""
 
     SPECDECODE_VERIFY_PASSES: Final = "specdecode.verify.passes"
     """Rounds, in {pass}: decode passes that verify at least one proposed token, finished or cut. Decode passes that
     verify nothing count only in `specdecode.decode.passes`. 0 in autoregressive mode."""
+
+    SYSTEM_PAGING_DIRECTION: Final = "system.paging.direction"
+    """Read back from swap or written to it."""
+
+    SYSTEM_PAGING_STATE: Final = "system.paging.state"
+    """Swap in use; what is free is not told, since macOS makes swap files as it needs them."""
 
 
 class Enum:
@@ -291,6 +396,7 @@ class Enum:
     SPECDECODE_DRAFT_POSITION: Final[tuple[str, ...]] = (
         "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16+",
     )
+    SPECDECODE_ENGINE_MEMORY_STATE: Final[tuple[str, ...]] = ("active", "cache")
     SPECDECODE_FALLBACK_REASON: Final[tuple[str, ...]] = (
         "feature_flag", "break_even", "accept_rate", "all_rejected", "time_per_token", "time_to_first_token", "speedup",
         "queue", "swap_growth", "memory_pressure", "thermal_state", "out_of_memory", "verifier_error", "quality_canary",
@@ -301,10 +407,16 @@ class Enum:
         "recurrent_target", "context_not_padded", "vocab_mismatch", "nothing_proposed", "all_rejected",
         "processors_with_draft", "cache_reuse_short",
     )
+    SPECDECODE_HOST_MEMORY_PRESSURE: Final[tuple[str, ...]] = ("normal", "warn", "critical", "unknown")
+    SPECDECODE_HOST_POWER_MODE: Final[tuple[str, ...]] = ("low", "automatic", "high", "unknown")
+    SPECDECODE_HOST_POWER_SOURCE: Final[tuple[str, ...]] = ("ac", "battery", "unknown")
+    SPECDECODE_HOST_THERMAL_STATE: Final[tuple[str, ...]] = ("nominal", "fair", "serious", "critical", "unknown")
     SPECDECODE_METHOD: Final[tuple[str, ...]] = ("none", "draft_model", "prompt_lookup", "custom")
     SPECDECODE_MODE: Final[tuple[str, ...]] = ("autoregressive", "speculative")
     SPECDECODE_REQUESTED_MODE: Final[tuple[str, ...]] = ("autoregressive", "speculative")
     SPECDECODE_ROUND_OUTCOME: Final[tuple[str, ...]] = ("all_accepted", "rolled_back", "all_rejected", "cut")
+    SYSTEM_PAGING_DIRECTION: Final[tuple[str, ...]] = ("in", "out")
+    SYSTEM_PAGING_STATE: Final[tuple[str, ...]] = ("used",)
 
 
 class Event:
@@ -315,6 +427,10 @@ class Event:
 
     SPECDECODE_HAZARD_DETECTED: Final = "specdecode.hazard.detected"
     """A hazard was seen. At most one event for each hazard and request, with the trace context of the request."""
+
+    SPECDECODE_MANIFEST: Final = "specdecode.manifest"
+    """What runs in this process. One event for each manifest and process, with the trace context of the first
+    request that ran under it."""
 
 
 _CHUNK_GAP_BOUNDS: Final = (
@@ -352,7 +468,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.ERROR_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID, Attr.ERROR_TYPE,
         ),
         buckets=_SECONDS_BOUNDS,
         convention="latest",
@@ -366,7 +482,7 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.ERROR_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID, Attr.ERROR_TYPE,
         ),
         buckets=_TOKENS_BOUNDS,
         convention="latest",
@@ -380,7 +496,7 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.ERROR_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID, Attr.ERROR_TYPE,
         ),
         buckets=_TOKENS_BOUNDS,
         convention="latest",
@@ -397,7 +513,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=_CHUNK_GAP_BOUNDS,
         convention="latest",
@@ -414,7 +530,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=_TIME_TO_FIRST_TOKEN_BOUNDS,
         convention="latest",
@@ -428,7 +544,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.GEN_AI_TOKEN_MODALITY,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.GEN_AI_TOKEN_MODALITY,
         ),
         buckets=None,
         convention="latest",
@@ -442,7 +559,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.GEN_AI_TOKEN_MODALITY,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.GEN_AI_TOKEN_MODALITY,
         ),
         buckets=None,
         convention="latest",
@@ -456,7 +574,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.GEN_AI_TOKEN_MODALITY,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.GEN_AI_TOKEN_MODALITY,
         ),
         buckets=None,
         convention="latest",
@@ -470,7 +589,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.ERROR_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID, Attr.ERROR_TYPE,
         ),
         buckets=_SECONDS_BOUNDS,
         convention="released",
@@ -487,7 +606,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=_CHUNK_GAP_BOUNDS,
         convention="released",
@@ -504,7 +623,7 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=_TIME_TO_FIRST_TOKEN_BOUNDS,
         convention="released",
@@ -521,7 +640,7 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.GEN_AI_TOKEN_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID, Attr.GEN_AI_TOKEN_TYPE,
         ),
         buckets=_TOKENS_BOUNDS,
         convention="released",
@@ -535,8 +654,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.ERROR_TYPE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.ERROR_TYPE,
         ),
         buckets=_SECONDS_BOUNDS,
     )
@@ -553,8 +672,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_TIME_PER_TOKEN_BOUNDS,
     )
@@ -570,10 +689,50 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_TIME_TO_FIRST_TOKEN_BOUNDS,
+    )
+
+    HW_BATTERY_CHARGE: Final = Metric(
+        name="hw.battery.charge",
+        instrument="gauge",
+        unit="1",
+        brief="Charge of the battery, 0 to 1, as last read. Absent without a battery.",
+        value_type="double",
+        labels=(Attr.HW_ID,),
+        buckets=None,
+    )
+
+    PROCESS_MEMORY_USAGE: Final = Metric(
+        name="process.memory.usage",
+        instrument="updowncounter",
+        unit="By",
+        brief=(
+            "Resident memory of the process now. On macOS without Metal memory and compressed pages, which "
+            "`specdecode.process.footprint` has."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SPECDECODE_CONFIG_INFO: Final = Metric(
+        name="specdecode.config.info",
+        instrument="gauge",
+        unit="{configuration}",
+        brief=(
+            "1 for each configuration that ran last: for one engine, target, draft and draft length, what manifest, "
+            "versions and policy they ran under. Every label is always there, `none` where there is nothing."
+        ),
+        value_type="int",
+        labels=(
+            Attr.SPECDECODE_MANIFEST_ID, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_DRAFT_MODEL, Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_ENGINE_VERSION,
+            Attr.SPECDECODE_ENGINE_RUNTIME_VERSION, Attr.SPECDECODE_POLICY_HASH,
+        ),
+        buckets=None,
     )
 
     SPECDECODE_DECODE_DURATION: Final = Metric(
@@ -587,8 +746,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_SECONDS_BOUNDS,
     )
@@ -604,8 +763,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=None,
     )
@@ -621,8 +780,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_TIME_PER_TOKEN_BOUNDS,
     )
@@ -638,8 +797,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=None,
     )
@@ -655,8 +814,9 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.SPECDECODE_DRAFT_POSITION,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_DRAFT_POSITION,
         ),
         buckets=None,
     )
@@ -672,8 +832,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=None,
     )
@@ -690,8 +850,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_SECONDS_BOUNDS,
     )
@@ -707,8 +867,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=None,
     )
@@ -724,8 +884,9 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.SPECDECODE_DRAFT_POSITION,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_DRAFT_POSITION,
         ),
         buckets=None,
     )
@@ -741,9 +902,36 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.SPECDECODE_DRAFT_OUTCOME,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_DRAFT_OUTCOME,
         ),
+        buckets=None,
+    )
+
+    SPECDECODE_ENGINE_MEMORY_PEAK: Final = Metric(
+        name="specdecode.engine.memory.peak",
+        instrument="gauge",
+        unit="By",
+        brief=(
+            "Most memory that arrays of the engine's allocator held at once since the process began or the program "
+            "reset it, MLX only."
+        ),
+        value_type="int",
+        labels=(Attr.GEN_AI_PROVIDER_NAME,),
+        buckets=None,
+    )
+
+    SPECDECODE_ENGINE_MEMORY_USAGE: Final = Metric(
+        name="specdecode.engine.memory.usage",
+        instrument="updowncounter",
+        unit="By",
+        brief=(
+            "Memory of the engine's own allocator, MLX only: process-wide, on the GPU's side of unified memory. "
+            "Part of `specdecode.process.footprint`."
+        ),
+        value_type="int",
+        labels=(Attr.GEN_AI_PROVIDER_NAME, Attr.SPECDECODE_ENGINE_MEMORY_STATE),
         buckets=None,
     )
 
@@ -755,7 +943,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_FALLBACK_REASON,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_FALLBACK_REASON,
         ),
         buckets=None,
     )
@@ -768,8 +957,139 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_HAZARD_ID,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_HAZARD_ID,
         ),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_MEMORY_AVAILABLE: Final = Metric(
+        name="specdecode.host.memory_available",
+        instrument="updowncounter",
+        unit="By",
+        brief=(
+            "Memory that can still be allocated without swapping, by the system's own estimate; on macOS an upper "
+            "bound."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_MEMORY_PRESSURE_STATUS: Final = Metric(
+        name="specdecode.host.memory_pressure.status",
+        instrument="updowncounter",
+        unit="1",
+        brief=(
+            "1 for the memory pressure the machine is in as last read, 0 for all others. A short phase between two "
+            "exports shows in `specdecode.host.memory_pressure.time` alone."
+        ),
+        value_type="int",
+        labels=(Attr.SPECDECODE_HOST_MEMORY_PRESSURE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_MEMORY_PRESSURE_TIME: Final = Metric(
+        name="specdecode.host.memory_pressure.time",
+        instrument="counter",
+        unit="s",
+        brief=(
+            "Time the machine was in each memory pressure since the process began to read it. The sum over the "
+            "values is the time since then; a reading speaks for the time until the next one."
+        ),
+        value_type="double",
+        labels=(Attr.SPECDECODE_HOST_MEMORY_PRESSURE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_POWER_MODE_STATUS: Final = Metric(
+        name="specdecode.host.power_mode.status",
+        instrument="updowncounter",
+        unit="1",
+        brief=(
+            "1 for the power mode the machine is in as last read, 0 for all others. A short phase between two "
+            "exports shows in `specdecode.host.power_mode.time` alone."
+        ),
+        value_type="int",
+        labels=(Attr.SPECDECODE_HOST_POWER_MODE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_POWER_MODE_TIME: Final = Metric(
+        name="specdecode.host.power_mode.time",
+        instrument="counter",
+        unit="s",
+        brief=(
+            "Time the machine was in each power mode since the process began to read it. The sum over the values is "
+            "the time since then; a reading speaks for the time until the next one."
+        ),
+        value_type="double",
+        labels=(Attr.SPECDECODE_HOST_POWER_MODE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_POWER_SOURCE_STATUS: Final = Metric(
+        name="specdecode.host.power_source.status",
+        instrument="updowncounter",
+        unit="1",
+        brief=(
+            "1 for the power source the machine is in as last read, 0 for all others. A short phase between two "
+            "exports shows in `specdecode.host.power_source.time` alone."
+        ),
+        value_type="int",
+        labels=(Attr.SPECDECODE_HOST_POWER_SOURCE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_POWER_SOURCE_TIME: Final = Metric(
+        name="specdecode.host.power_source.time",
+        instrument="counter",
+        unit="s",
+        brief=(
+            "Time the machine was in each power source since the process began to read it. The sum over the values "
+            "is the time since then; a reading speaks for the time until the next one."
+        ),
+        value_type="double",
+        labels=(Attr.SPECDECODE_HOST_POWER_SOURCE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_SWAP_EPISODES: Final = Metric(
+        name="specdecode.host.swap_episodes",
+        instrument="counter",
+        unit="{episode}",
+        brief=(
+            "How often the machine began to write to swap after a minute without, while the process read it. "
+            "Page-ins of mapped files do not count."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_THERMAL_STATE_STATUS: Final = Metric(
+        name="specdecode.host.thermal_state.status",
+        instrument="updowncounter",
+        unit="1",
+        brief=(
+            "1 for the thermal state the machine is in as last read, 0 for all others. A short phase between two "
+            "exports shows in `specdecode.host.thermal_state.time` alone."
+        ),
+        value_type="int",
+        labels=(Attr.SPECDECODE_HOST_THERMAL_STATE,),
+        buckets=None,
+    )
+
+    SPECDECODE_HOST_THERMAL_STATE_TIME: Final = Metric(
+        name="specdecode.host.thermal_state.time",
+        instrument="counter",
+        unit="s",
+        brief=(
+            "Time the machine was in each thermal state since the process began to read it. The sum over the values "
+            "is the time since then; a reading speaks for the time until the next one."
+        ),
+        value_type="double",
+        labels=(Attr.SPECDECODE_HOST_THERMAL_STATE,),
         buckets=None,
     )
 
@@ -785,10 +1105,23 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_SECONDS_BOUNDS,
+    )
+
+    SPECDECODE_PROCESS_FOOTPRINT: Final = Metric(
+        name="specdecode.process.footprint",
+        instrument="updowncounter",
+        unit="By",
+        brief=(
+            "Physical footprint of the process, macOS only. Holds Metal memory and compressed pages, which "
+            "`process.memory.usage` does not."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
     )
 
     SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: Final = Metric(
@@ -809,7 +1142,7 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=None,
     )
@@ -825,7 +1158,7 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
         ),
         buckets=None,
     )
@@ -841,8 +1174,8 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=None,
     )
@@ -860,8 +1193,8 @@ class Metrics:
         value_type="double",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
         ),
         buckets=_TIME_PER_TOKEN_BOUNDS,
     )
@@ -877,14 +1210,52 @@ class Metrics:
         value_type="int",
         labels=(
             Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
-            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_DRAFT_LENGTH,
-            Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER, Attr.SPECDECODE_ROUND_OUTCOME,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+            Attr.SPECDECODE_DRAFT_LENGTH, Attr.SPECDECODE_COHORT, Attr.SPECDECODE_CONTEXT_TIER,
+            Attr.SPECDECODE_ROUND_OUTCOME,
         ),
+        buckets=None,
+    )
+
+    SYSTEM_MEMORY_LIMIT: Final = Metric(
+        name="system.memory.limit",
+        instrument="updowncounter",
+        unit="By",
+        brief="Memory that there is at all, of the machine, or the limit of the process's cgroup.",
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SYSTEM_PAGING_OPERATIONS: Final = Metric(
+        name="system.paging.operations",
+        instrument="counter",
+        unit="{operation}",
+        brief=(
+            "Pages read back from swap and written to it since the system started. Not page-ins, which count mapped "
+            "files too."
+        ),
+        value_type="int",
+        labels=(Attr.SYSTEM_PAGING_DIRECTION,),
+        buckets=None,
+    )
+
+    SYSTEM_PAGING_USAGE: Final = Metric(
+        name="system.paging.usage",
+        instrument="updowncounter",
+        unit="By",
+        brief="Swap in use by all processes of the machine, as last read.",
+        value_type="int",
+        labels=(Attr.SYSTEM_PAGING_STATE,),
         buckets=None,
     )
 
 
 CORE_ATTRIBUTES: Final[tuple[str, ...]] = (
+    Attr.SPECDECODE_PROCESS_PEAK_RSS, Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME, Attr.SPECDECODE_PROCESS_PEAK_FOOTPRINT,
+    Attr.SPECDECODE_HOST_POWER_MODE, Attr.SPECDECODE_HOST_POWER_SOURCE, Attr.SPECDECODE_HOST_THERMAL_STATE,
+    Attr.SPECDECODE_HOST_MEMORY_PRESSURE, Attr.SPECDECODE_HOST_SWAP_USED, Attr.SPECDECODE_MACHINE_PROFILE,
+    Attr.SPECDECODE_RUN_ID, Attr.SPECDECODE_MANIFEST_ID, Attr.SPECDECODE_TENANT_ID, Attr.SPECDECODE_SESSION_ID,
     Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL,
     Attr.GEN_AI_RESPONSE_FINISH_REASONS, Attr.GEN_AI_USAGE_INPUT_TOKENS, Attr.GEN_AI_USAGE_OUTPUT_TOKENS,
     Attr.SPECDECODE_MODE, Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_COHORT,
@@ -895,8 +1266,7 @@ CORE_ATTRIBUTES: Final[tuple[str, ...]] = (
     Attr.SPECDECODE_ROLLBACKS_PER_MINUTE, Attr.SPECDECODE_ACCEPTANCE_LENGTH, Attr.SPECDECODE_TIME_TO_FIRST_TOKEN,
     Attr.SPECDECODE_PREFILL_DURATION, Attr.SPECDECODE_DECODE_DURATION, Attr.SPECDECODE_CONSUMER_DURATION,
     Attr.SPECDECODE_INTER_TOKEN_LATENCY_P50, Attr.SPECDECODE_INTER_TOKEN_LATENCY_P95,
-    Attr.SPECDECODE_INTER_TOKEN_LATENCY_P99, Attr.SPECDECODE_PROCESS_PEAK_RSS,
-    Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME,
+    Attr.SPECDECODE_INTER_TOKEN_LATENCY_P99,
 )
 """Span attributes whose keys are equal in both modes."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from opentelemetry._logs import Logger
@@ -18,18 +18,32 @@ from otel_specdecode.generation.record import NANOSECONDS, Ending, Facts, Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
 from otel_specdecode.generation.timeline import Stretch
-from otel_specdecode.host.memory import PeakWatch
+from otel_specdecode.host.machine import this_machine
+from otel_specdecode.host.sampler import Peaks, peak_sampler
+from otel_specdecode.identity.declared import declared
+from otel_specdecode.identity.manifest import Manifest, Pair, manifest_of, vocabularies_differ
 from otel_specdecode.telemetry.content import Capture, as_attributes, messages
-from otel_specdecode.telemetry.events import emit_content, emit_hazard
+from otel_specdecode.telemetry.events import emit_content, emit_hazard, emit_manifest
+from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.metrics import Convention, GenerationMetrics
 from otel_specdecode.telemetry.recorder import Recorder
+from otel_specdecode.telemetry.running import configuration
 from otel_specdecode.telemetry.spans import end_span, span_name, start_attributes
+from otel_specdecode.telemetry.surroundings import Caller, Surroundings
+from otel_specdecode.telemetry.tenancy import Tenancy
+
+VOCAB_MISMATCH = "vocab_mismatch"
+"""Hazard of a target and a draft whose tokens of one id differ, which their files alone show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Where recordings go."""
+    """Where recordings go, and how they are to be written.
+
+    Attributes:
+        told: Ids of the manifests that were told of, each with the epoch of the recorder.
+    """
 
     tracer: Tracer
     logger: Logger
@@ -37,6 +51,8 @@ class Sinks:
     recorder: Recorder
     convention: Convention
     capture: Capture
+    tenancy: Tenancy
+    told: set[tuple[int, str]] = field(default_factory=set)
 
 
 class OTelTicket:
@@ -77,15 +93,28 @@ class _Started:
     context: Context
     tally: Tally
     metrics: GenerationMetrics
-    memory: PeakWatch
+    caller: Caller
     folded_until: int
+    manifest: Manifest | None = None
+    mismatched: bool = False
     contradicted: bool = False
 
 
 class OTelRecording:
     """Takes what the hooks hand over, on any thread; folds and writes it on the recording thread, in that order."""
 
-    __slots__ = ("_began", "_epoch", "_parent", "_request", "_sinks", "_started", "_under_client_span", "_wall")
+    __slots__ = (
+        "_began",
+        "_declared",
+        "_epoch",
+        "_memory",
+        "_parent",
+        "_request",
+        "_sinks",
+        "_started",
+        "_under_client_span",
+        "_wall",
+    )
 
     def __init__(
         self, sinks: Sinks, request: Request, parent: Context | OTelRecording, began: int, under_client_span: bool
@@ -106,6 +135,8 @@ class OTelRecording:
         self._wall = time.time_ns()
         self._epoch = sinks.recorder.epoch
         self._under_client_span = under_client_span
+        self._declared = declared()
+        self._memory = peak_sampler.begin()
         self._started: _Started | None = None
 
     def progress(self, stretch: Stretch, facts: Facts) -> None:
@@ -122,7 +153,8 @@ class OTelRecording:
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Queue the last run of tokens and the end; in the child of a fork, drop them."""
         if self._epoch == self._sinks.recorder.epoch:
-            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content))
+            peaks = peak_sampler.end(self._memory)
+            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content, peaks))
 
     def child(self) -> OTelTicket:
         """Return a ticket for one prompt of this batch."""
@@ -137,21 +169,24 @@ class OTelRecording:
 
     def start(self) -> None:
         """Start the span and count the request, on the recording thread."""
+        peak_sampler.ensure_thread()
         sinks, request, parent = self._sinks, self._request, self.context
         span = sinks.tracer.start_span(
             span_name(request), parent, SpanKind.INTERNAL, start_attributes(request), start_time=self._wall
         )
         context = set_span_in_context(span, parent)
+        caller = Caller(self._declared.run_id, sinks.tenancy.tenant(parent), sinks.tenancy.session(parent))
+        tenant = sinks.instruments.tenants.label(caller.tenant) if caller.tenant and sinks.tenancy.on_metrics else None
         metrics = GenerationMetrics(
-            sinks.instruments, request, context, sinks.recorder.pace, sinks.convention, self._under_client_span
+            sinks.instruments, request, context, sinks.recorder.pace, sinks.convention, self._under_client_span, tenant
         )
         tally = Tally(pass_entries=request.mode == "speculative")
-        self._started = _Started(span, context, tally, metrics, PeakWatch(), self._began)
+        self._started = _Started(span, context, tally, metrics, caller, self._began)
         metrics.started()
+        self._identify(self._started)
 
     def _take(self, stretch: Stretch, facts: Facts) -> None:
         if self._started is not None:
-            self._started.memory.read()
             self._fold(self._started, stretch, facts)
 
     def _end_segment(self, stretch: Stretch, facts: Facts, last_pass_finished: bool, held_until: int | None) -> None:
@@ -166,7 +201,7 @@ class OTelRecording:
         if self._started is not None:
             self._started.contradicted = True
 
-    def _end(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
+    def _end(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None, peaks: Peaks) -> None:
         started = self._started
         if started is None:
             return
@@ -175,7 +210,7 @@ class OTelRecording:
             self._fold(started, stretch, facts)
             record = self._close(started, facts, ending)
             if record is not None:
-                hazards = (*facts.hazards, *hazards_of(self._request, record.counts))
+                hazards = self._hazards(started, facts, record)
                 started.metrics.finish(record, hazards)
                 self._tell(started, record, hazards, content)
         except Exception as error:
@@ -183,7 +218,36 @@ class OTelRecording:
         finally:
             started.metrics.ended()
             end_time = self._wall + max(ending.at - self._began, 0)
-            end_span(started.span, record, ending, hazards, started.memory.peaks(), end_time)
+            end_span(started.span, record, ending, hazards, self._surroundings(started, peaks), end_time)
+
+    def _identify(self, started: _Started) -> None:
+        """Tell what runs. The first request of a pair has its files read, on this thread."""
+        pair = self._request.pair
+        if not isinstance(pair, Pair):
+            return
+        try:
+            manifest = started.manifest = manifest_of(pair, self._declared)
+            if self._request.mode == "speculative" and pair.target is not None and pair.draft is not None:
+                started.mismatched = vocabularies_differ(pair.target.identity(), pair.draft.identity())
+            if self._request.batch_size is None and self._request.decodes:
+                self._sinks.instruments.configure(*configuration(self._request, manifest))
+            telling = (self._epoch, manifest.id)
+            if telling not in self._sinks.told:
+                self._sinks.told.add(telling)
+                profile = this_machine().profile
+                emit_manifest(self._sinks.logger, started.context, self._request, manifest, started.caller, profile)
+        except Exception as error:
+            report_fault("what runs could not be told", error)
+
+    def _hazards(self, started: _Started, facts: Facts, record: Record) -> tuple[str, ...]:
+        found = [*facts.hazards, *hazards_of(self._request, record.counts)]
+        if started.mismatched:
+            found.append(VOCAB_MISMATCH)
+        return tuple(dict.fromkeys(found))
+
+    def _surroundings(self, started: _Started, peaks: Peaks) -> Surroundings:
+        manifest_id = None if started.manifest is None else started.manifest.id
+        return Surroundings(started.caller, manifest_id, this_machine().profile, watch.state(), peaks)
 
     def _fold(self, started: _Started, stretch: Stretch, facts: Facts) -> None:
         seconds = 0.0
@@ -221,7 +285,7 @@ class OTelRecording:
 
     def _tell(self, started: _Started, record: Record, hazards: tuple[str, ...], content: Content | None) -> None:
         for hazard in hazards:
-            emit_hazard(self._sinks.logger, started.context, record.request, hazard)
+            emit_hazard(self._sinks.logger, started.context, record.request, hazard, started.caller, started.manifest)
         if content is None or content.prompt is None:
             return
         found = messages(content, record.ending.finish_reason)

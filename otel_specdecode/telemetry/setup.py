@@ -150,13 +150,15 @@ def _is_unset(provider: object) -> bool:
 
 
 def _resource(service_name: str | None, more: ResourceAttributes) -> Resource:
-    """Who sends this: what the caller and the environment say, and a random instance id. Nothing about the user."""
+    """Who sends this, and from what machine. The environment wins over the caller, and both over what we detect."""
     from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 
-    attributes: dict[str, Any] = {SERVICE_INSTANCE_ID: str(uuid.uuid4()), **more}
-    if service_name is not None:
-        attributes[SERVICE_NAME] = service_name
-    return Resource.create({**attributes, **OTELResourceDetector().detect().attributes})
+    from otel_specdecode.telemetry.resource import MachineResourceDetector, ProcessResource
+
+    said = dict(more) if service_name is None else {**more, SERVICE_NAME: service_name}
+    found = Resource.create({**said, **OTELResourceDetector().detect().attributes})
+    detected = {SERVICE_INSTANCE_ID: str(uuid.uuid4()), **MachineResourceDetector().detect().attributes}
+    return ProcessResource({**detected, **found.attributes})
 
 
 def _traces(exporters: list[Any] | None, resource: Resource) -> TracerProvider | None:

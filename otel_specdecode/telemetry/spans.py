@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from opentelemetry.trace import Span, Status, StatusCode
 
 from otel_specdecode.generation.record import Ending, Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.telemetry.names import Attr
-
-Value = str | int | float | bool | Sequence[str]
-Attributes = Mapping[str, Value | None]
+from otel_specdecode.telemetry.surroundings import Attributes, Surroundings, Value, surroundings_attributes
 
 
 def span_name(request: Request) -> str:
@@ -46,7 +44,7 @@ def end_span(
     record: Record | None,
     ending: Ending,
     hazards: Sequence[str],
-    peaks: tuple[int, int],
+    surroundings: Surroundings,
     end_time: int,
 ) -> None:
     """Give a span what the record tells, and end it, whatever happens on the way.
@@ -56,7 +54,7 @@ def end_span(
         record: The finished generation, None if its counts contradict each other.
         ending: How the stream ended.
         hazards: Ids of the hazards met.
-        peaks: Peak resident memory during the request and since the process began, in bytes.
+        surroundings: Who ran what, where.
         end_time: Wall clock of the end, in ns.
     """
     try:
@@ -65,8 +63,9 @@ def end_span(
                 # Without the exception's text, which may quote a prompt.
                 span.set_attribute(Attr.ERROR_TYPE, ending.error_type)
                 span.set_status(Status(StatusCode.ERROR))
+            span.set_attributes(_known(surroundings_attributes(surroundings)))
             if record is not None:
-                span.set_attributes(_known(_end_attributes(record, hazards, peaks)))
+                span.set_attributes(_known(_end_attributes(record, hazards)))
     finally:
         span.end(end_time)
 
@@ -75,15 +74,11 @@ def _known(attributes: Attributes) -> dict[str, Value]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
-def _end_attributes(record: Record, hazards: Sequence[str], peaks: tuple[int, int]) -> Attributes:
+def _end_attributes(record: Record, hazards: Sequence[str]) -> Attributes:
     request = record.request
-    memory: Attributes = {
-        Attr.SPECDECODE_PROCESS_PEAK_RSS: peaks[0],
-        Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: peaks[1],
-    }
     if not request.decodes:
-        return {**memory, **_embeddings(record)}
-    passes = {**memory, **_passes(record), Attr.SPECDECODE_HAZARD_IDS: tuple(hazards) or None}
+        return _embeddings(record)
+    passes = {**_passes(record), Attr.SPECDECODE_HAZARD_IDS: tuple(hazards) or None}
     if request.batch_size is not None:
         return passes
     return {**passes, **_request(record), **_counts(record), **_times(record)}

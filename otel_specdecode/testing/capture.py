@@ -62,6 +62,7 @@ class Telemetry:
         Args:
             sampler: Decides which spans are recorded.
         """
+        self._listeners: list[Listener] = []
         self._spans = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
@@ -73,7 +74,9 @@ class Telemetry:
 
     def listener(self) -> Listener:
         """Return an observer that records into these providers, for hooks or fake generations."""
-        return Listener(self.tracer_provider, self.meter_provider, self.logger_provider)
+        listener = Listener(self.tracer_provider, self.meter_provider, self.logger_provider)
+        self._listeners.append(listener)
+        return listener
 
     def spans(self) -> tuple[ReadableSpan, ...]:
         """Return every ended span, once everything so far is recorded."""
@@ -138,6 +141,8 @@ class Telemetry:
     def shutdown(self) -> None:
         """Shut the providers down."""
         _drain()
+        for listener in self._listeners:
+            listener.close()
         for provider in (self.tracer_provider, self.meter_provider, self.logger_provider):
             provider.shutdown()
 

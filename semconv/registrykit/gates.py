@@ -58,6 +58,7 @@ def _signals(registry: Registry) -> Iterator[tuple[str, tuple[Use, ...]]]:
     yield from ((span.ident, span.uses) for span in registry.spans)
     yield from ((metric.name, metric.uses) for metric in registry.metrics)
     yield from ((event.name, event.uses) for event in registry.events)
+    yield from ((entity.name, entity.uses) for entity in registry.entities)
 
 
 def _condition(owner: str, key: str, condition: Mapping[str, Any], known: set[str]) -> None:
@@ -76,4 +77,4 @@ def _every_attribute_is_used(registry: Registry) -> None:
     used = {use.key for _, uses in _signals(registry) for use in uses}
     for key, attribute in registry.attributes.items():
         if key not in used:
-            raise RegistryError(attribute.file, key, "is on no span, metric or event")
+            raise RegistryError(attribute.file, key, "is on no span, metric, event or entity")

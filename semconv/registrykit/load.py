@@ -8,7 +8,7 @@ from typing import Any
 
 from registrykit import gates
 from registrykit.buckets import bounds_of
-from registrykit.types import Attribute, Event, Member, Metric, Registry, RegistryError, Span, Use, is_own
+from registrykit.types import Attribute, Entity, Event, Member, Metric, Registry, RegistryError, Span, Use, is_own
 from registrykit.upstream import Needed, groups_in, read_lock, read_yaml
 
 CORE_GROUP = "attributes.specdecode.core"
@@ -182,7 +182,10 @@ class _Loader:
                 self.use(_OVERLAY, name, key, {"requirement_level": level})
                 for key, level in item.get("labels", {}).items()
             ]
-            yield self._metric(_OVERLAY, name, {**item, **known}, (*self.uses(item["extends"], _OVERLAY), *labels))
+            yield self._metric(_OVERLAY, name, {**item, **known}, (*self._extended(item), *labels))
+
+    def _extended(self, item: Raw) -> tuple[Use, ...]:
+        return self.uses(item["extends"], _OVERLAY) if "extends" in item else ()
 
     def _metric(self, file: str, name: str, facts: Raw, uses: tuple[Use, ...]) -> Metric:
         buckets = facts.get("buckets")
@@ -222,6 +225,10 @@ class _Loader:
             uses = [self.use(_OVERLAY, name, key, {"requirement_level": level}) for key, level in levels.items()]
             yield Event(name, _brief(_OVERLAY, name, item), tuple(uses))
 
+    def entities(self) -> Iterator[Entity]:
+        for file, group in self.of_type("entity"):
+            yield Entity(group["name"], _brief(file, group["id"], group), self.uses(group["id"]))
+
 
 def needed_upstream(root: Path) -> Needed:
     """Names of the upstream definitions that the registry in ``root`` refers to."""
@@ -246,7 +253,8 @@ def load(root: Path) -> Registry:
         spans=tuple(loader.spans()),
         metrics=(*loader.own_metrics(), *loader.upstream_metrics()),
         events=tuple(loader.events()),
-        core=loader.own_keys(CORE_GROUP),
+        entities=tuple(loader.entities()),
+        core=tuple(use.key for use in loader.uses(CORE_GROUP)),
         mode_only=loader.own_keys(MODE_ONLY_GROUP),
         buckets=loader.buckets,
     )

@@ -56,13 +56,15 @@ def _tuple(items: Sequence[str], indent: str, head: str) -> Iterator[str]:
         return
     yield f"{indent}{head}("
     inner = indent + "    "
-    for row in textwrap.wrap(" ".join(item + "," for item in items), _WIDTH - len(inner), break_long_words=False):
+    for row in textwrap.wrap(
+        " ".join(item + "," for item in items), _WIDTH - len(inner), break_long_words=False, break_on_hyphens=False
+    ):
         yield inner + row
     yield f"{indent})"
 
 
 def _docstring(text: str, indent: str = "    ") -> Iterator[str]:
-    rows = textwrap.wrap(text, _WIDTH - len(indent) - 6, break_long_words=False)
+    rows = textwrap.wrap(text, _WIDTH - len(indent) - 6, break_long_words=False, break_on_hyphens=False)
     yield f'{indent}"""{rows[0]}' + ('"""' if len(rows) == 1 else "")
     yield from (indent + row for row in rows[1:-1])
     if len(rows) > 1:
@@ -77,7 +79,7 @@ def _string(head: str, text: str, indent: str) -> Iterator[str]:
         yield line
         return
     yield f"{indent}{head}("
-    rows = textwrap.wrap(text, _WIDTH - len(indent) - 10, break_long_words=False)
+    rows = textwrap.wrap(text, _WIDTH - len(indent) - 10, break_long_words=False, break_on_hyphens=False)
     for number, row in enumerate(rows):
         yield f"{indent}    {_quoted(row + (' ' if number + 1 < len(rows) else ''))}"
     yield f"{indent}),"

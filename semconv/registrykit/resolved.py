@@ -56,6 +56,7 @@ def render(registry: Registry) -> str:
             }
             for metric in registry.metrics
         },
+        "resource": {entity.name: {"attributes": _uses(entity.uses)} for entity in registry.entities},
         "events": {event.name: {"attributes": _uses(event.uses)} for event in registry.events},
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

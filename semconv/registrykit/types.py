@@ -97,6 +97,15 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Entity:
+    """What resource attributes describe."""
+
+    name: str
+    brief: str
+    uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True)
 class Registry:
     """Everything that is emitted, in the order of the registry's files."""
 
@@ -105,6 +114,7 @@ class Registry:
     spans: tuple[Span, ...]
     metrics: tuple[Metric, ...]
     events: tuple[Event, ...]
+    entities: tuple[Entity, ...]
     core: tuple[str, ...]
     mode_only: tuple[str, ...]
     buckets: Mapping[str, tuple[float, ...]]

@@ -16,6 +16,7 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks import installed, measuring
 from benchmarks.all_threads import all_threads
+from benchmarks.host_readings import _no_request, _speed, host_readings
 from benchmarks.in_the_loop import in_the_loop
 from benchmarks.memory import memory
 from benchmarks.outside_the_loop import outside_the_loop
@@ -63,6 +64,38 @@ def test_the_real_mlx_lm_runs() -> None:
     assert {row.case for row in rows} == {
         f"MLX-LM, {mode}, {what}" for mode in ("AR", "draft model") for what in ("speed", "CPU time")
     }
+    assert {row.variant for row in rows} == {"bare", "ours"}
+
+
+def test_the_threads_that_read_the_machine_are_measured_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "find_spec", lambda module: None)
+    section = host_readings(readings=3, repetitions=2, calls=2)
+    shares = {(row.case, row.variant): row.value for row in section.rows if row.unit == "% of a core"}
+    assert list(shares) == [
+        ("request open, nothing else runs", "timer"),
+        ("request open, nothing else runs", "ours"),
+        ("request open, a thread computes", "timer"),
+        ("request open, a thread computes", "ours"),
+        ("watcher, nothing else runs", "ours"),
+        ("watcher, a thread computes", "ours"),
+    ]
+    assert all(0 < share.low <= share.high < 100 for share in shares.values())
+    assert "no rows for MLX-LM" in section.note
+    assert "no rows for llama.cpp" in section.note
+
+
+def test_no_thread_reads_while_no_request_is_open() -> None:
+    section = Section("", "")
+    _no_request(section)
+    (row,) = section.rows
+    assert (row.value.value, row.unit) == (0, "threads")
+
+
+@pytest.mark.mlx
+def test_the_real_mlx_lm_runs_while_memory_is_read() -> None:
+    section = Section("", "")
+    _speed(section, tokens=4, repetitions=1)
+    rows = [row for row in section.rows if row.case.startswith("MLX-LM")]
     assert {row.variant for row in rows} == {"bare", "ours"}
 
 

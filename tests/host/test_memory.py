@@ -30,23 +30,3 @@ def test_no_peak_where_the_system_keeps_none(monkeypatch: pytest.MonkeyPatch) ->
     """Windows keeps no such mark in getrusage: None, never an invented number."""
     monkeypatch.setattr(memory.sys, "platform", "win32")
     assert memory.peak_resident_bytes() is None
-
-
-@pytest.mark.parametrize(
-    ("readings", "lifetime", "expected"),
-    [
-        ([100, 300, 200], [500, 500], (300, 500)),
-        ([100, 300, 200], [500, 600], (600, 600)),
-        ([100, 300, 200], [None, None], (300, 300)),
-    ],
-    ids=["highest reading", "the lifetime mark rose meanwhile", "no lifetime mark"],
-)
-def test_the_peak_of_a_request(
-    readings: list[int], lifetime: list[int | None], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The highest reading, or the lifetime mark if it rose meanwhile: a peak between two readings is not missed."""
-    monkeypatch.setattr(memory, "resident_bytes", lambda: readings.pop(0))
-    monkeypatch.setattr(memory, "peak_resident_bytes", lambda: lifetime.pop(0))
-    watch = memory.PeakWatch()
-    watch.read()
-    assert watch.peaks() == expected

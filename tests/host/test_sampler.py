@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
-from otel_specdecode.host.sampler import THREAD_NAME, Peaks, PeakSampler, peak_sampler
+from otel_specdecode.host.sampler import THREAD_NAME, Peaks, PeakSampler, Token, peak_sampler
 
 MIB = 1024**2
 
@@ -66,6 +66,13 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
+def begin(sampler: PeakSampler) -> Token:
+    """Begin a request that is read while it runs."""
+    token = sampler.begin()
+    sampler.ensure_thread()
+    return token
+
+
 @pytest.fixture
 def memory() -> Memory:
     """A process whose memory is set by hand."""
@@ -85,16 +92,16 @@ def test_the_readings_at_begin_and_end_count() -> None:
     memory = Memory(100)
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.05, linger=0)
     sampler._start = lambda: None  # type: ignore[method-assign]
-    begun_high = sampler.begin()
+    begun_high = begin(sampler)
     memory.now = ProcessMemory(50)
-    ended_high = sampler.begin()
+    ended_high = begin(sampler)
     assert sampler.end(begun_high).resident == 100
     memory.now = ProcessMemory(70)
     assert sampler.end(ended_high).resident == 70
 
 
 def test_a_peak_between_begin_and_end_is_seen(sampler: PeakSampler, memory: Memory) -> None:
-    token = sampler.begin()
+    token = begin(sampler)
     memory.now = ProcessMemory(900)
     memory.wait_until_probed()
     memory.now = ProcessMemory(100)
@@ -102,15 +109,15 @@ def test_a_peak_between_begin_and_end_is_seen(sampler: PeakSampler, memory: Memo
 
 
 def test_each_request_has_the_peak_of_its_own_time(sampler: PeakSampler, memory: Memory) -> None:
-    first = sampler.begin()
+    first = begin(sampler)
     memory.now = ProcessMemory(900)
     memory.wait_until_probed()
-    second = sampler.begin()
+    second = begin(sampler)
     memory.now = ProcessMemory(950)
     memory.wait_until_probed()
     memory.now = ProcessMemory(100)
     assert sampler.end(first).resident == 950
-    third = sampler.begin()
+    third = begin(sampler)
     assert sampler.end(second).resident == 950
     assert sampler.end(third).resident == 100
 
@@ -133,7 +140,7 @@ def test_a_lifetime_mark_that_rose_meanwhile_is_the_peak(
     memory = Memory(100, 70)
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0)
     memory.peaks = before
-    token = sampler.begin()
+    token = begin(sampler)
     memory.peaks = after
     assert sampler.end(token) == expected
     wait_for(lambda: sampler._thread is None)
@@ -142,13 +149,13 @@ def test_a_lifetime_mark_that_rose_meanwhile_is_the_peak(
 def test_what_the_system_does_not_tell_is_none() -> None:
     memory = Memory(None)
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0)
-    assert sampler.end(sampler.begin()) == Peaks(None, None, None, None)
+    assert sampler.end(begin(sampler)) == Peaks(None, None, None, None)
     wait_for(lambda: sampler._thread is None)
 
 
 def test_one_thread_samples_for_all_and_ends_soon_after_the_last(sampler: PeakSampler, memory: Memory) -> None:
     before = threads()
-    tokens = [sampler.begin() for _ in range(5)]
+    tokens = [begin(sampler) for _ in range(5)]
     assert len(threads()) == len(before) + 1
     for token in tokens:
         sampler.end(token)
@@ -157,9 +164,9 @@ def test_one_thread_samples_for_all_and_ends_soon_after_the_last(sampler: PeakSa
 
 
 def test_a_request_after_the_thread_has_ended_starts_it_again(sampler: PeakSampler, memory: Memory) -> None:
-    sampler.end(sampler.begin())
+    sampler.end(begin(sampler))
     wait_for(lambda: sampler._thread is None)
-    token = sampler.begin()
+    token = begin(sampler)
     memory.now = ProcessMemory(900)
     memory.wait_until_probed()
     memory.now = ProcessMemory(100)
@@ -168,12 +175,12 @@ def test_a_request_after_the_thread_has_ended_starts_it_again(sampler: PeakSampl
 
 def test_short_requests_close_to_each_other_start_no_thread(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.5)
-    sampler.end(sampler.begin())
+    sampler.end(begin(sampler))
     wait_for(lambda: sampler._waiting)
     thread = sampler._thread
     monkeypatch.setattr(sampler, "_start", lambda: pytest.fail("a thread was started"))
     for _ in range(20):
-        sampler.end(sampler.begin())
+        sampler.end(begin(sampler))
         wait_for(lambda: sampler._waiting)
     assert sampler._thread is thread
     sampler._linger = 0
@@ -183,9 +190,9 @@ def test_short_requests_close_to_each_other_start_no_thread(memory: Memory, monk
 
 def test_a_request_wakes_the_waiting_thread(memory: Memory) -> None:
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=60)
-    sampler.end(sampler.begin())
+    sampler.end(begin(sampler))
     wait_for(lambda: sampler._waiting)
-    token = sampler.begin()
+    token = begin(sampler)
     memory.now = ProcessMemory(900)
     memory.wait_until_probed()
     memory.now = ProcessMemory(100)
@@ -198,7 +205,7 @@ def test_a_request_that_comes_while_the_thread_goes_is_still_sampled(memory: Mem
     """Before it waits and before it ends, the thread looks once more at what is open."""
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, linger=0)
     sampler._thread = threading.current_thread()
-    token = sampler.begin()
+    token = begin(sampler)
     assert sampler._another_came()
     assert not sampler._ended()
     assert sampler._thread is threading.current_thread()
@@ -210,7 +217,7 @@ def test_a_request_that_comes_while_the_thread_goes_is_still_sampled(memory: Mem
 
 def test_while_nothing_is_open_the_waiting_thread_does_nothing(memory: Memory) -> None:
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, period=0.001, linger=0.2)
-    sampler.end(sampler.begin())
+    sampler.end(begin(sampler))
     wait_for(lambda: sampler._waiting)
     memory.probed.clear()
     assert memory.open_probes == 0
@@ -219,7 +226,7 @@ def test_while_nothing_is_open_the_waiting_thread_does_nothing(memory: Memory) -
 
 
 def test_a_token_that_is_dropped_keeps_no_thread_running(sampler: PeakSampler) -> None:
-    token = sampler.begin()
+    token = begin(sampler)
     del token
     gc.collect()
     assert not sampler._open
@@ -227,23 +234,24 @@ def test_a_token_that_is_dropped_keeps_no_thread_running(sampler: PeakSampler) -
 
 
 def test_ending_twice_does_no_harm(sampler: PeakSampler) -> None:
-    token = sampler.begin()
+    token = begin(sampler)
     assert sampler.end(token) == sampler.end(token)
 
 
 def test_a_request_may_end_in_a_finalizer_under_the_samplers_own_lock(sampler: PeakSampler) -> None:
-    token = sampler.begin()
+    token = begin(sampler)
     with sampler._starting:
         assert sampler.end(token).resident == 100
 
 
 def test_thirty_two_threads_at_once(sampler: PeakSampler, memory: Memory) -> None:
+    sampler._linger = 0.5  # a thread that ends beside the next one that begins is no second one
     gate, peaks = threading.Barrier(32), list[int | None]()
 
     def requests() -> None:
         gate.wait()
         for _ in range(50):
-            peaks.append(sampler.end(sampler.begin()).resident)
+            peaks.append(sampler.end(begin(sampler)).resident)
 
     running = [threading.Thread(target=requests) for _ in range(32)]
     for thread in running:
@@ -264,14 +272,14 @@ def test_where_no_thread_can_be_had_two_readings_remain(memory: Memory, monkeypa
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     sampler = PeakSampler(memory, memory.lifetime, memory.probe)
-    assert sampler.end(sampler.begin()).resident == 100
+    assert sampler.end(begin(sampler)).resident == 100
     assert sampler._thread is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_child_of_a_fork_has_nothing_open_and_a_thread_of_its_own(sampler: PeakSampler, memory: Memory) -> None:
-    token = sampler.begin()
+    token = begin(sampler)
     memory.wait_until_probed()
     with sampler._starting:
         child = os.fork()
@@ -279,7 +287,7 @@ def test_the_child_of_a_fork_has_nothing_open_and_a_thread_of_its_own(sampler: P
             clean = not sampler._open and sampler._thread is None and memory.open_probes == 0
             inherited = sampler.end(token).resident
             memory.probed.clear()
-            own = sampler.begin()
+            own = begin(sampler)
             sampled = memory.probed.wait(10)
             os._exit(0 if clean and sampled and inherited == sampler.end(own).resident == 100 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -293,7 +301,7 @@ def test_no_descriptor_is_left_open() -> None:
     sampler = PeakSampler(period=0.001, linger=0)
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        sampler.end(sampler.begin())
+        sampler.end(begin(sampler))
         wait_for(lambda: sampler._thread is None)
     assert sorted(os.listdir("/proc/self/fd")) == before
 
@@ -301,14 +309,14 @@ def test_no_descriptor_is_left_open() -> None:
 def test_memory_that_is_taken_and_given_back_shows_in_its_request_and_not_in_the_next() -> None:
     """200 MB for 150 ms, as the real process sees it."""
     linger = threads()
-    first = peak_sampler.begin()
+    first = begin(peak_sampler)
     block = bytearray(200 * MIB)
     block[::4096] = b"x" * len(block[::4096])
     time.sleep(0.15)
     del block
     peak = peak_sampler.end(first)
     rest = psutil.Process().memory_info().rss
-    following = peak_sampler.end(peak_sampler.begin())
+    following = peak_sampler.end(begin(peak_sampler))
     assert peak.resident is not None
     assert following.resident is not None
     assert peak.resident >= rest + 190 * MIB
@@ -327,6 +335,7 @@ def test_a_process_ends_at_once_while_a_request_is_open() -> None:
         from otel_specdecode.host.sampler import PeakSampler
         sampler = PeakSampler(period=0.001)
         token = sampler.begin()
+        sampler.ensure_thread()
     """
     finished = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20, check=True

@@ -113,7 +113,7 @@ BROKEN = {
         "model/attributes-run.yaml",
         MODE,
         "      - {id: specdecode.idle, type: string, brief: A., examples: [a], stability: development}\n" + MODE,
-        "attributes-run.yaml: specdecode.idle: is on no span, metric or event",
+        "attributes-run.yaml: specdecode.idle: is on no span, metric, event or entity",
     ),
     "unknown requirement level": (
         "model/events.yaml",

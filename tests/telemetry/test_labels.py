@@ -27,8 +27,9 @@ def test_positions_below_the_draft_length_exist(length: int | None, count: int) 
 
 
 def test_labels_are_those_of_the_registry() -> None:
-    """The base and the rule labels have the keys that the registry declares, in its order."""
+    """The base and the rule labels have the keys that the registry declares, in its order, the tenant by opt-in."""
     request = Request("text_completion", "mlx", None)
-    assert tuple(base_labels(request)) == Metrics.SPECDECODE_REQUEST_STARTED.labels
-    assert tuple(rule_labels(request, 5)) == Metrics.SPECDECODE_DECODE_PASSES.labels
+    assert tuple(base_labels(request, "acme")) == Metrics.SPECDECODE_REQUEST_STARTED.labels
+    assert tuple(rule_labels(request, 5, "acme")) == Metrics.SPECDECODE_DECODE_PASSES.labels
+    assert Attr.SPECDECODE_TENANT_ID not in {**base_labels(request), **rule_labels(request, 5)}
     assert base_labels(request)[Attr.GEN_AI_REQUEST_MODEL] == "_OTHER"

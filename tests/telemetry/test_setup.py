@@ -15,6 +15,8 @@ from tests.otlp_receiver import otlp_receiver
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the [otlp] extra")
 
+from otel_specdecode.telemetry.resource import this_process
+
 EMIT_ALL = """
 from opentelemetry import _logs, metrics, trace
 def emit():
@@ -69,6 +71,7 @@ def test_all_three_signals_arrive_with_the_service_name_and_nothing_private() ->
             "telemetry.sdk.language",
             "telemetry.sdk.name",
             "telemetry.sdk.version",
+            *this_process(),
         }
     assert len({attributes["service.instance.id"] for attributes in resources.values()}) == 1
 
@@ -98,6 +101,19 @@ def test_the_environment_wins_over_arguments() -> None:
     resources = received.resources()
     assert set(resources) == {"/v1/traces", "/v1/metrics", "/v1/logs"}
     assert {(each["service.name"], each["service.version"]) for each in resources.values()} == {("environment", "8")}
+
+
+def test_what_the_caller_says_of_the_machine_holds_and_the_environment_wins_over_both() -> None:
+    script = "configure(resource_attributes={'host.arch': 'caller', 'os.name': 'caller'}); emit()"
+    with otlp_receiver() as (url, received):
+        run(
+            CONFIGURE + script,
+            OTEL_EXPORTER_OTLP_ENDPOINT=url,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            OTEL_RESOURCE_ATTRIBUTES="os.name=environment,os.type=environment",
+        )
+    (told,) = {(each["host.arch"], each["os.name"], each["os.type"]) for each in received.resources().values()}
+    assert told == ("caller", "environment", "environment")
 
 
 def test_a_signal_that_is_switched_off_gets_no_provider() -> None:

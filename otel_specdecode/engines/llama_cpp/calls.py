@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, integer, number
+from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
 from otel_specdecode.identity.gguf import gguf_name
+from otel_specdecode.identity.llama_cpp import loaded_model
+from otel_specdecode.identity.manifest import Pair
+from otel_specdecode.identity.models import LoadedModel, Setting
 
 PROVIDER = "llama_cpp"
 """GenAI provider name. A dot would read as a sub-namespace, so it is not `llama.cpp`."""
@@ -22,11 +27,13 @@ class Draft:
         method: What proposes tokens.
         length: The configured draft length k, None if it does not tell; 0 without a draft.
         llamas: The Llamas that it holds, of which the first names it.
+        settings: What else it was made with: of prompt lookup the longest n-gram, of a custom draft its class.
     """
 
     method: Method = "none"
     length: int | None = 0
     llamas: tuple[Any, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
     @property
     def llama(self) -> Any:
@@ -51,6 +58,7 @@ class CallReader:
         """
         self._llama_class = llama_class
         self._lookup_class = lookup_class
+        self._models: weakref.WeakKeyDictionary[Any, LoadedModel] = weakref.WeakKeyDictionary()
 
     def draft(self, llama: Any) -> Draft:
         """Return what drafts for a Llama at this moment.
@@ -62,10 +70,13 @@ class CallReader:
             return Draft()
         length = integer(getattr(model, "num_pred_tokens", None))
         if isinstance(model, self._lookup_class):
-            return Draft("prompt_lookup", length)
+            ngram = integer(getattr(model, "max_ngram_size", None))
+            return Draft("prompt_lookup", length, settings=() if ngram is None else (("max_ngram_size", ngram),))
         held = getattr(model, "__dict__", {}).values()
         inner = tuple(each for each in held if isinstance(each, self._llama_class))
-        return Draft("draft_model" if inner else "custom", length, inner)
+        if inner:
+            return Draft("draft_model", length, inner)
+        return Draft("custom", length, settings=(("class", type(model).__name__),))
 
     def request(self, llama: Any, operation: Operation, sampling: Sampling, *, stream: bool) -> Request:
         """Return the request of one call."""
@@ -84,7 +95,23 @@ class CallReader:
             fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
             stream=stream,
             sampling=sampling,
+            pair=self.pair(llama, draft),
         )
+
+    def pair(self, llama: Any, draft: Draft) -> Pair | None:
+        """Return what runs, None if it cannot be told."""
+        try:
+            inner = None if draft.llama is None else self._loaded(draft.llama)
+            return Pair(PROVIDER, draft.method, self._loaded(llama), inner, draft.settings)
+        except Exception as error:
+            report_fault("what runs could not be told", error)
+            return None
+
+    def _loaded(self, llama: Any) -> LoadedModel:
+        model = self._models.get(llama)
+        if model is None:
+            model = self._models[llama] = loaded_model(llama)
+        return model
 
 
 def model_name(llama: Any) -> str | None:

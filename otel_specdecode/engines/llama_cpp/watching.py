@@ -12,7 +12,7 @@ from types import FrameType, GeneratorType
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
-from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, model_name, sampling_of
+from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, Draft, model_name, sampling_of
 from otel_specdecode.engines.llama_cpp.content import keep_answer, keep_messages, keep_prompt
 from otel_specdecode.engines.llama_cpp.engine import ends_generation
 from otel_specdecode.engines.llama_cpp.frames import Frames
@@ -125,7 +125,8 @@ class Watching:
         ticket = self._relay.admit()
         if ticket is None:
             return wrapped(*args, **kwargs)
-        request = Request("embeddings", PROVIDER, model_name(llama), stream=False)
+        pair = self._reader.pair(llama, Draft())
+        request = Request("embeddings", PROVIDER, model_name(llama), stream=False, pair=pair)
         generation = Generation(ticket, lambda _: request)
         counted = self._embedding.get("return_count", args, kwargs)
 

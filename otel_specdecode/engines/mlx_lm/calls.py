@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, integer, number
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Request, Sampling
+from otel_specdecode.identity.manifest import Pair
 from otel_specdecode.identity.names import ModelBook, public_name
 
 PROVIDER = "mlx"
@@ -70,10 +71,11 @@ class CallReader:
         mode, requested, length = self._mode(draft, arguments.get("num_draft_tokens", args, kwargs))
         method: Method = "none" if draft is None else "draft_model"
         sampling = self.samplers.sampling(arguments.get("sampler", args, kwargs))
+        model = arguments.get("model", args, kwargs)
         return Request(
             operation="text_completion",
             provider=PROVIDER,
-            model=self.model_name(arguments.get("model", args, kwargs), arguments.get("tokenizer", args, kwargs)),
+            model=self.model_name(model, arguments.get("tokenizer", args, kwargs)),
             mode=mode,
             requested_mode=requested,
             method=method,
@@ -82,6 +84,7 @@ class CallReader:
             fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
             stream=stream,
             sampling=replace(sampling, max_tokens=integer(arguments.get("max_tokens", args, kwargs))),
+            pair=self._pair(method, model, draft),
         )
 
     def speculates(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -96,6 +99,11 @@ class CallReader:
             return known
         location = getattr(tokenizer, "name_or_path", None)
         return public_name(location) if isinstance(location, str) and location else None
+
+    def _pair(self, method: Method, model: object, draft: object) -> Pair | None:
+        """Return what runs, None for a target that was not loaded under instrumentation."""
+        target = self.models.model_of(model)
+        return None if target is None else Pair(PROVIDER, method, target, self.models.model_of(draft), ())
 
     @staticmethod
     def _mode(draft: object, draft_length: object) -> tuple[Mode, Mode, int | None]:

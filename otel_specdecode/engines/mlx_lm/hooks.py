@@ -17,6 +17,7 @@ from otel_specdecode.engines.mlx_lm.calls import CallReader
 from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, StreamHooks, Wrapped
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Observer, Relay
+from otel_specdecode.identity.mlx_lm import loaded_model
 from otel_specdecode.identity.names import Loaded, public_name
 
 ENGINE = "mlx_lm"
@@ -90,8 +91,11 @@ class MLXLMHooks:
         def load(wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
             result = wrapped(*args, **kwargs)
             try:
-                name = public_name(str(arguments.get(arguments.names[0], args, kwargs)))
-                self._reader.models.remember(result[0], Loaded(name, getattr(result[1], "vocab_size", None)))
+                location = str(arguments.get(arguments.names[0], args, kwargs))
+                adapter = arguments.get("adapter_path", args, kwargs)
+                model = loaded_model(location, result[0], result[1], adapter)
+                vocabulary = getattr(result[1], "vocab_size", None)
+                self._reader.models.remember(result[0], Loaded(public_name(location), vocabulary, model))
             except Exception as error:
                 report_fault("the name of a model could not be remembered", error)
             return result

@@ -1,0 +1,199 @@
+"""The machine and the process as metric points."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from otel_specdecode.generation.observer import AllocatorMemory
+from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
+from otel_specdecode.host.state import STATES, HostState, unknown_host
+from otel_specdecode.host.watcher import Totals, Watcher
+from otel_specdecode.telemetry import host_metrics
+from otel_specdecode.telemetry.host_metrics import HOST_OBSERVERS, Watch
+from otel_specdecode.telemetry.names import Attr, Metric, Metrics
+from otel_specdecode.testing.capture import Telemetry
+from otel_specdecode.testing.checker import assert_conformant
+from tests.host.states import host_state
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+HOT = host_state(
+    power_mode="low",
+    power_source="battery",
+    battery_charge=0.33,
+    thermal_state="serious",
+    memory_pressure="warn",
+    swap_used=512,
+    swapped_in=3 * PAGE,
+    swapped_out=5 * PAGE + 1,
+    memory_available=2_000,
+    memory_limit=8_000,
+)
+SECONDS = {name: {member: float(place) for place, member in enumerate(members)} for name, members in STATES.items()}
+
+
+class FakeWatcher:
+    """A watcher whose state is set by hand; it notes what it is told."""
+
+    def __init__(self, state: HostState) -> None:
+        self.state = state
+        self.told: list[str] = []
+
+    def start(self) -> None:
+        self.told.append("start")
+
+    def stop(self) -> bool:
+        self.told.append("stop")
+        return True
+
+    def current(self) -> HostState:
+        return self.state
+
+    def totals(self) -> Totals:
+        return Totals(SECONDS, 2, 7)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWatcher]:
+    """A hot machine that nobody watches yet."""
+    watcher = FakeWatcher(HOT)
+    monkeypatch.setattr(host_metrics, "host_watcher", watcher)
+    monkeypatch.setattr(host_metrics, "watch", Watch())
+    monkeypatch.setattr(host_metrics, "process_memory", lambda: ProcessMemory(70, 90))
+    monkeypatch.setattr(host_metrics, "lifetime_peaks", lambda: LifetimePeaks(100, 120))
+    return watcher
+
+
+def observed(metric: Metric) -> list[tuple[float, dict[str, Any]]]:
+    """The values of a metric with their labels."""
+    made = HOST_OBSERVERS[metric](None)  # type: ignore[arg-type]
+    return [(each.value, dict(each.attributes or {})) for each in made]
+
+
+def test_of_every_state_one_is_1_and_all_others_are_0(machine: FakeWatcher) -> None:
+    host_metrics.watch.begin()
+    assert observed(Metrics.SPECDECODE_HOST_THERMAL_STATE_STATUS) == [
+        (int(member == "serious"), {Attr.SPECDECODE_HOST_THERMAL_STATE: member})
+        for member in ("nominal", "fair", "serious", "critical", "unknown")
+    ]
+    machine.state = unknown_host("nothing to read")
+    assert [value for value, labels in observed(Metrics.SPECDECODE_HOST_POWER_MODE_STATUS) if value] == [1]
+
+
+def test_seconds_in_state_come_from_the_totals(machine: FakeWatcher) -> None:
+    host_metrics.watch.begin()
+    assert observed(Metrics.SPECDECODE_HOST_POWER_SOURCE_TIME) == [
+        (0.0, {Attr.SPECDECODE_HOST_POWER_SOURCE: "ac"}),
+        (1.0, {Attr.SPECDECODE_HOST_POWER_SOURCE: "battery"}),
+        (2.0, {Attr.SPECDECODE_HOST_POWER_SOURCE: "unknown"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (Metrics.SYSTEM_PAGING_USAGE, [(512, {Attr.SYSTEM_PAGING_STATE: "used"})]),
+        (
+            Metrics.SYSTEM_PAGING_OPERATIONS,
+            [(3, {Attr.SYSTEM_PAGING_DIRECTION: "in"}), (5, {Attr.SYSTEM_PAGING_DIRECTION: "out"})],
+        ),
+        (Metrics.SYSTEM_MEMORY_LIMIT, [(8_000, {})]),
+        (Metrics.SPECDECODE_HOST_MEMORY_AVAILABLE, [(2_000, {})]),
+        (Metrics.HW_BATTERY_CHARGE, [(0.33, {Attr.HW_ID: "battery"})]),
+        (Metrics.SPECDECODE_HOST_SWAP_EPISODES, [(2, {})]),
+        (Metrics.PROCESS_MEMORY_USAGE, [(70, {})]),
+        (Metrics.SPECDECODE_PROCESS_FOOTPRINT, [(90, {})]),
+        (Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME, [(100, {})]),
+    ],
+    ids=lambda value: value.name if isinstance(value, Metric) else "",
+)
+def test_each_number_under_its_name(
+    machine: FakeWatcher, metric: Metric, expected: list[tuple[float, dict[str, str]]]
+) -> None:
+    host_metrics.watch.begin()
+    assert observed(metric) == expected
+
+
+def test_what_cannot_be_read_is_no_point_and_never_a_0(machine: FakeWatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_metrics.watch.begin()
+    machine.state = unknown_host("nothing to read")
+    monkeypatch.setattr(host_metrics, "process_memory", lambda: ProcessMemory(None))
+    monkeypatch.setattr(host_metrics, "lifetime_peaks", lambda: LifetimePeaks(None, None))
+    numbers = [metric for metric in HOST_OBSERVERS if not metric.name.endswith((".status", ".time"))]
+    assert {metric.name: observed(metric) for metric in numbers} == {metric.name: [] for metric in numbers}
+
+
+def test_while_nobody_watches_nothing_is_read_and_no_point_made(machine: FakeWatcher) -> None:
+    assert {metric.name: observed(metric) for metric in HOST_OBSERVERS} == {m.name: [] for m in HOST_OBSERVERS}
+    assert host_metrics.watch.state() is host_metrics.UNWATCHED
+    assert machine.told == []
+
+
+def test_the_machine_is_read_from_the_first_watcher_to_the_last(machine: FakeWatcher) -> None:
+    host_metrics.watch.begin()
+    host_metrics.watch.begin()
+    host_metrics.watch.end()
+    assert host_metrics.watch.state() is HOT
+    assert machine.told == ["start", "start"]
+    host_metrics.watch.end()
+    assert machine.told == ["start", "start", "stop"]
+    assert observed(Metrics.PROCESS_MEMORY_USAGE) == []
+
+
+def test_the_allocator_of_an_engine_in_use(machine: FakeWatcher) -> None:
+    host_metrics.watch.begin()
+    host_metrics.watch.read_allocator("mlx", lambda: AllocatorMemory(active=5, cache=2, peak=9))
+    host_metrics.watch.read_allocator("another", lambda: None)
+    assert observed(Metrics.SPECDECODE_ENGINE_MEMORY_USAGE) == [
+        (5, {Attr.GEN_AI_PROVIDER_NAME: "mlx", Attr.SPECDECODE_ENGINE_MEMORY_STATE: "active"}),
+        (2, {Attr.GEN_AI_PROVIDER_NAME: "mlx", Attr.SPECDECODE_ENGINE_MEMORY_STATE: "cache"}),
+    ]
+    assert observed(Metrics.SPECDECODE_ENGINE_MEMORY_PEAK) == [(9, {Attr.GEN_AI_PROVIDER_NAME: "mlx"})]
+
+
+# On this machine
+
+
+def value(telemetry: Telemetry, metric: Metric) -> float:
+    """The one value of a metric."""
+    (point,) = telemetry.points(metric.name)
+    return point.value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_real_process_and_machine(telemetry: Telemetry) -> None:
+    """Against /proc, read here by other code."""
+    telemetry.listener()
+    with open("/proc/self/status", encoding="ascii") as file:
+        status = {key: rest.split() for key, _, rest in (line.partition(":") for line in file)}
+    assert value(telemetry, Metrics.PROCESS_MEMORY_USAGE) == pytest.approx(int(status["VmRSS"][0]) * 1024, rel=0.05)
+    peak = value(telemetry, Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME)
+    assert peak == pytest.approx(int(status["VmHWM"][0]) * 1024, rel=0.05)
+    assert telemetry.points(Metrics.SPECDECODE_PROCESS_FOOTPRINT.name) == []
+
+
+def test_machine_metrics_are_there_before_the_first_request_and_conform(telemetry: Telemetry) -> None:
+    telemetry.listener()
+    names = {point.metric for point in telemetry.points()}
+    assert {Metrics.PROCESS_MEMORY_USAGE.name, Metrics.SPECDECODE_HOST_THERMAL_STATE_TIME.name} <= names
+    assert_conformant(metrics=telemetry.metrics_data())
+
+
+def test_after_the_last_listener_is_closed_no_thread_reads_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Watcher()
+    monkeypatch.setattr(host_metrics, "host_watcher", watcher)
+    made = Telemetry()
+    listeners = [made.listener(), made.listener()]
+    assert watcher._thread is not None
+    listeners[0].close()
+    assert watcher._thread is not None
+    listeners[1].close()
+    listeners[1].close()
+    assert watcher._thread is None
+    assert not [point for point in made.points() if point.metric.startswith("specdecode.host.")]
+    assert watcher._thread is None
+    made.shutdown()
