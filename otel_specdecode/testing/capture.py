@@ -99,6 +99,11 @@ class Telemetry:
         _drain()
         return tuple(self._logs.get_finished_logs())
 
+    def events(self, *names: str) -> list[Any]:
+        """Return the log records with these event names."""
+        records = [exported.log_record for exported in self.logs()]
+        return [record for record in records if record.event_name in names]
+
     def metrics_data(self) -> Any:
         """Return the SDK's MetricsData of this moment, None if nothing was recorded."""
         _drain()

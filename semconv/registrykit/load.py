@@ -142,6 +142,11 @@ class _Loader:
         _, group = self.group(ident, "model")
         return tuple(item["ref"] for item in group["attributes"])
 
+    def core_keys(self) -> tuple[str, ...]:
+        """Keys of the core group, and of those that it extends where they are always there."""
+        own = self.own_keys(CORE_GROUP)
+        return tuple(use.key for use in self.uses(CORE_GROUP) if use.key in own or use.level == "required")
+
     # Signals
 
     def of_type(self, kind: str) -> Iterator[tuple[str, Raw]]:
@@ -254,7 +259,7 @@ def load(root: Path) -> Registry:
         metrics=(*loader.own_metrics(), *loader.upstream_metrics()),
         events=tuple(loader.events()),
         entities=tuple(loader.entities()),
-        core=tuple(use.key for use in loader.uses(CORE_GROUP)),
+        core=loader.core_keys(),
         mode_only=loader.own_keys(MODE_ONLY_GROUP),
         buckets=loader.buckets,
     )

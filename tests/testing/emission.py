@@ -30,7 +30,19 @@ IDENTITY = {
     Attr.GEN_AI_PROVIDER_NAME: "mlx",
     Attr.GEN_AI_REQUEST_MODEL: MODEL,
 }
-PROCESS = {Attr.SPECDECODE_PROCESS_PEAK_RSS: 1000, Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: 1200}
+STATE = {
+    Attr.SPECDECODE_HOST_POWER_MODE: "automatic",
+    Attr.SPECDECODE_HOST_POWER_SOURCE: "ac",
+    Attr.SPECDECODE_HOST_THERMAL_STATE: "nominal",
+    Attr.SPECDECODE_HOST_MEMORY_PRESSURE: "unknown",
+}
+SURROUNDINGS = {
+    **STATE,
+    Attr.SPECDECODE_PROCESS_PEAK_RSS: 1000,
+    Attr.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: 1200,
+    Attr.SPECDECODE_MACHINE_PROFILE: "macos-apple-m3-max-128g",
+    Attr.SPECDECODE_TENANT_ID: "acme",
+}
 TIMES = dict.fromkeys(
     (
         Attr.SPECDECODE_TIME_TO_FIRST_TOKEN,
@@ -46,7 +58,7 @@ TIMES = dict.fromkeys(
 )
 SPECULATIVE: dict[str, Any] = {
     **IDENTITY,
-    **PROCESS,
+    **SURROUNDINGS,
     **TIMES,
     Attr.GEN_AI_RESPONSE_FINISH_REASONS: ("stop",),
     Attr.GEN_AI_USAGE_INPUT_TOKENS: 20,
@@ -93,7 +105,7 @@ AUTOREGRESSIVE: dict[str, Any] = {
 }
 BATCHED: dict[str, Any] = {
     **IDENTITY,
-    **PROCESS,
+    **SURROUNDINGS,
     Attr.SPECDECODE_BATCH_SIZE: 2,
     Attr.SPECDECODE_DECODE_PASSES: 8,
     Attr.SPECDECODE_PREFILL_PASSES: 1,
@@ -114,6 +126,17 @@ LABELS: dict[str, Any] = {
     Attr.GEN_AI_TOKEN_TYPE: "input",
     Attr.GEN_AI_TOKEN_MODALITY: "text",
     Attr.ERROR_TYPE: "ValueError",
+    Attr.SPECDECODE_TENANT_ID: "acme",
+    Attr.SPECDECODE_ENGINE_MEMORY_STATE: "active",
+    Attr.SPECDECODE_MANIFEST_ID: "9f2c1b7a4d3e8f60",
+    Attr.SPECDECODE_DRAFT_MODEL: "draft",
+    Attr.SPECDECODE_ENGINE_VERSION: "0.32.2",
+    Attr.SPECDECODE_ENGINE_RUNTIME_VERSION: "none",
+    Attr.SPECDECODE_POLICY_HASH: "none",
+    Attr.SYSTEM_PAGING_DIRECTION: "in",
+    Attr.SYSTEM_PAGING_STATE: "used",
+    Attr.HW_ID: "battery",
+    **STATE,
 }
 
 
@@ -214,6 +237,13 @@ def point(metric: Metric, **changes: Any) -> PointShape:
 
 MESSAGE = {"role": "user", "parts": [{"type": "text", "content": "hi"}]}
 EVENT = {key: LABELS[key] for key in (Attr.SPECDECODE_HAZARD_ID, Attr.SPECDECODE_MODE, *IDENTITY)}
+MANIFEST = {
+    Attr.GEN_AI_PROVIDER_NAME: "mlx",
+    Attr.GEN_AI_REQUEST_MODEL: MODEL,
+    Attr.SPECDECODE_MANIFEST_ID: "9f2c1b7a4d3e8f60",
+    Attr.SPECDECODE_MANIFEST_DOCUMENT: "{}",
+    Attr.SPECDECODE_MACHINE_PROFILE: "macos-apple-m3-max-128g",
+}
 DECLARED = [metric for metric in vars(Metrics).values() if isinstance(metric, Metric)]
 CLEAN = Emission(
     spans=(
@@ -225,6 +255,7 @@ CLEAN = Emission(
     points=tuple(point(metric) for metric in DECLARED if metric.convention != "latest"),
     events=(
         (Event.SPECDECODE_HAZARD_DETECTED, EVENT),
+        (Event.SPECDECODE_MANIFEST, MANIFEST),
         (Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS, {**IDENTITY, Attr.GEN_AI_INPUT_MESSAGES: [MESSAGE]}),
     ),
 )

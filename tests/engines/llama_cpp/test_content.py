@@ -99,7 +99,7 @@ def test_by_default_nothing_is_said(
             pass
         keys = {key for span in telemetry.spans() for key in span.attributes or {}}
         assert not keys & {Attr.GEN_AI_INPUT_MESSAGES, Attr.GEN_AI_OUTPUT_MESSAGES}
-        assert telemetry.logs() == ()
+        assert telemetry.events(Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS) == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -257,9 +257,7 @@ def test_content_as_an_event(chosen: str, cycle: Pair, monkeypatch: pytest.Monke
     with capture() as telemetry:
         answer = said(cycle.llama().create_chat_completion([USER], max_tokens=4, temperature=0.0))
         span = telemetry.span()
-        (exported,) = telemetry.logs()
-    event = exported.log_record
-    assert event.event_name == Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS
+        (event,) = telemetry.events(Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS)
     assert event.trace_id == span.context.trace_id
     assert SECRET in str(event.attributes[Attr.GEN_AI_INPUT_MESSAGES])
     assert answer in str(event.attributes[Attr.GEN_AI_OUTPUT_MESSAGES])
