@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from otel_specdecode.identity.declared import declare
 from otel_specdecode.version import __version__
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["__version__", "configure", "flush", "instrument", "uninstrument"]
+__all__ = ["__version__", "configure", "declare", "flush", "instrument", "uninstrument"]
 
 
 def instrument(

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from opentelemetry.util.re import parse_env_headers
 
 from otel_specdecode.doctor.environment import is_true
+from otel_specdecode.telemetry.setup import protocol_of
 
 Signal = Literal["traces", "metrics", "logs"]
 Protocol = Literal["grpc", "http/protobuf"]
@@ -96,13 +97,13 @@ def destination(signal: Signal, environ: Mapping[str, str]) -> Destination:
 
 
 def _protocol(variable: str, said: str, endpoint: str) -> tuple[str, Protocol]:
-    """Return the variable that decides and the protocol. The rule is configure()'s: a test holds the two together."""
+    """Return the variable that decides, empty if none does, and the protocol."""
     match said.lower():
         case "grpc":
             return variable, "grpc"
         case "http/protobuf":
             return variable, "http/protobuf"
-    return "", "http/protobuf" if urlsplit(endpoint).netloc.endswith(":4318") else "grpc"
+    return "", protocol_of(endpoint)
 
 
 def _insecure(url: str, said: str) -> bool:

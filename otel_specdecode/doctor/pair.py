@@ -10,15 +10,10 @@ from itertools import zip_longest
 from otel_specdecode.doctor.checks import Check, Status
 from otel_specdecode.doctor.host import shown_bytes
 from otel_specdecode.doctor.models import Model, ModelError, find_model, read_model
-from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE
+from otel_specdecode.engines.llama_cpp.engine import FIRST_COMPARED_ID, MOST_VOCABULARY_DIFFERENCE
 from otel_specdecode.host.readers import reader_for
 from otel_specdecode.identity.gguf import read_tokens
-
-FIRST_COMPARED_TOKEN = 5
-"""The id from which llama.cpp compares the texts of tokens: those before are control tokens."""
-
-MOST_OF_MEMORY = 0.78
-"""Share of the memory that weights may take: about what macOS lets the GPU use."""
+from otel_specdecode.thresholds import thresholds
 
 _DEFAULT_N_CTX = _DEFAULT_N_BATCH = 512
 _CONTEXT_MULTIPLE = 256
@@ -207,7 +202,7 @@ def _gguf_difference(target: Model, draft: Model, tokens: Tokens) -> str:
         return ""
     pairs = zip_longest(tokens(target), tokens(draft))
     for token, (one, other) in enumerate(pairs):
-        if token >= FIRST_COMPARED_TOKEN and None not in (one, other) and one != other:
+        if token >= FIRST_COMPARED_ID and None not in (one, other) and one != other:
             return f"token {token} has another text in each"
     return ""
 
@@ -261,7 +256,8 @@ def _memory_check(models: Sequence[Model], limit: int | None) -> Check:
     share = weights / limit
     told = f"the weights take {shown_bytes(weights)} of {shown_bytes(limit)}, {share:.0%}; caches come on top"
     facts = {"weights": weights, "limit": limit, "share": round(share, 4)}
-    if share > MOST_OF_MEMORY:
-        fix = f"stay below {MOST_OF_MEMORY:.0%}: take smaller or more strongly quantised models"
+    most = thresholds()["memory"]["share_of_physical"]
+    if share > most:
+        fix = f"stay below {most:.0%}: take smaller or more strongly quantised models"
         return Check("pair.memory", "memory", "warn", told, fix, facts)
     return Check("pair.memory", "memory", "ok", told, facts=facts)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from otel_specdecode.host.commands import Output, Runner
 from otel_specdecode.host.linux import LinuxReader
 from otel_specdecode.host.linux_files import Files
-from otel_specdecode.host.linux_thermal import ThermalWatch
 
 CGROUP = "/proc/self/cgroup"
 MOUNTS = "/proc/self/mountinfo"
@@ -65,9 +64,7 @@ class RecordedLinux(LinuxReader):
 
     def __init__(self, files: RecordingFiles) -> None:
         """Read these files."""
-        super().__init__()
-        self._files = files
-        self._heat = ThermalWatch(files)
+        super().__init__(files=files)
 
 
 def anonymous_cgroups(texts: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -14,14 +14,15 @@ from otel_specdecode.host.state import HostState, guarded, no_number, no_state
 class LinuxReader:
     """Reads the state of a Linux machine."""
 
-    def __init__(self, root: str = "/", *, page_size: int | None = None) -> None:
+    def __init__(self, root: str = "/", *, page_size: int | None = None, files: Files | None = None) -> None:
         """Read below a root.
 
         Args:
             root: The folder that has /proc and /sys; another one than / is for tests and replays.
             page_size: Bytes of a page; by default those of this system.
+            files: What reads below the root, such as one that keeps what it read; by default plain files.
         """
-        self._files = Files(root)
+        self._files = Files(root) if files is None else files
         self._page_size = os.sysconf("SC_PAGE_SIZE") if page_size is None else page_size
         self._heat = ThermalWatch(self._files)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["Configured", "Protocol", "configure", "exporters", "flush_providers"]
+__all__ = ["Configured", "Protocol", "configure", "exporters", "flush_providers", "protocol_of"]
 
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 ResourceAttributes: TypeAlias = Mapping[str, str | bool | int | float]
@@ -261,6 +261,11 @@ def _protocol(signal: str, target: _Target, endpoint: str) -> str:
         _logger.warning("OTEL_EXPORTER_OTLP_PROTOCOL for %s is %r, none of %s: it is passed over", signal, said, known)
     if target.protocol is not None:
         return target.protocol
+    return protocol_of(endpoint)
+
+
+def protocol_of(endpoint: str) -> Protocol:
+    """Returns the OTLP protocol that an endpoint is spoken to where nobody says: HTTP on port 4318, else gRPC."""
     return "http/protobuf" if urlsplit(endpoint).netloc.endswith(f":{_HTTP_PORT}") else "grpc"
 
 

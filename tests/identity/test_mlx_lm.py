@@ -72,8 +72,8 @@ def test_what_mlx_lm_loaded_is_told_as_its_folder_is(name: Any) -> None:
     import mlx_lm
 
     path = model_path(name)
-    model, tokenizer = mlx_lm.load(str(path))[:2]
-    assert loaded_model(str(path), model, tokenizer, None).identity() == describe_folder(path)
+    _, tokenizer = mlx_lm.load(str(path))[:2]
+    assert loaded_model(str(path), tokenizer, None).identity() == describe_folder(path)
 
 
 @pytest.mark.mlx
@@ -82,8 +82,8 @@ def test_what_was_loaded_from_a_repository_lies_where_its_tokenizer_says() -> No
     import mlx_lm
 
     path = model_path("draft")
-    model, tokenizer = mlx_lm.load(str(path), tokenizer_config={"chat_template": "{{ other }}"})[:2]
-    told = loaded_model("acme/Tiny-1M", model, tokenizer, None).identity()
+    _, tokenizer = mlx_lm.load(str(path), tokenizer_config={"chat_template": "{{ other }}"})[:2]
+    told = loaded_model("acme/Tiny-1M", tokenizer, None).identity()
     assert told == replace(describe_folder(path), name="acme/Tiny-1M", chat_template_sha256=sha256("{{ other }}"))
 
 
@@ -96,8 +96,8 @@ def test_files_wait_until_they_are_asked_for_and_nothing_of_the_engine_is_kept(
 
     shutil.copytree(model_path("draft"), tmp_path / "draft")
     monkeypatch.chdir(tmp_path)
-    model, tokenizer = mlx_lm.load("draft")[:2]
-    held = loaded_model("draft", model, tokenizer, None)
+    _, tokenizer = mlx_lm.load("draft")[:2]
+    held = loaded_model("draft", tokenizer, None)
     whole = describe_folder(tmp_path / "draft")
     assert held._identity == ModelIdentity(
         name="draft",
@@ -119,20 +119,20 @@ def test_an_adapter_is_known_by_its_weights_and_how_they_are_put_on_top(tmp_path
     config = {"fine_tune_type": "lora", "num_layers": 1, "lora_parameters": {"rank": 2, "scale": 1.0, "dropout": 0.0}}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     mx.save_safetensors(str(adapter / "adapters.safetensors"), {})
-    model, tokenizer = mlx_lm.load(str(path), adapter_path=str(adapter))[:2]
-    told = loaded_model(str(path), model, tokenizer, str(adapter)).identity()
+    _, tokenizer = mlx_lm.load(str(path), adapter_path=str(adapter))[:2]
+    told = loaded_model(str(path), tokenizer, str(adapter)).identity()
     assert told.adapter is not None
     assert replace(told, adapter=None) == describe_folder(path)
     (adapter / "adapter_config.json").write_text(json.dumps({**config, "num_layers": 2}))
-    other = loaded_model(str(path), model, tokenizer, adapter).identity().adapter
+    other = loaded_model(str(path), tokenizer, adapter).identity().adapter
     assert other is not None
     assert other != told.adapter
     (adapter / "adapters.safetensors").unlink()
-    assert loaded_model(str(path), model, tokenizer, adapter).identity() == describe_folder(path)
+    assert loaded_model(str(path), tokenizer, adapter).identity() == describe_folder(path)
 
 
 def test_what_is_no_model_tells_its_name() -> None:
-    assert loaded_model("acme/Tiny-1M", None, None, None).identity() == ModelIdentity(name="acme/Tiny-1M")
+    assert loaded_model("acme/Tiny-1M", None, None).identity() == ModelIdentity(name="acme/Tiny-1M")
     assert describe_folder("acme/Tiny-1M") == ModelIdentity(name="acme/Tiny-1M")
 
 
@@ -252,7 +252,7 @@ def test_a_tokenizer_written_in_python_has_its_class() -> None:
             return {"b": 1, "a": 0, "<s>": 2}
 
     for tokenizer in (Words(), SimpleNamespace(_tokenizer=Words(), vocab_size=2, get_vocab=Words().get_vocab)):
-        told = loaded_model("acme/Tiny", None, tokenizer, None).identity().tokenizer
+        told = loaded_model("acme/Tiny", tokenizer, None).identity().tokenizer
         assert told == TokenizerIdentity("Words", None, 2, sha256(json.dumps(["a", "b"])))
 
 

@@ -8,6 +8,10 @@ MOST_VOCABULARY_DIFFERENCE = 128
 """Ids, unused ones at the end, by which two models of a family may differ for llama.cpp's own speculative decoding
 (common/speculative.cpp)."""
 
+FIRST_COMPARED_ID = 5
+"""The id from which llama.cpp's own speculative decoding compares the texts of tokens: families differ in what the
+first ones, control tokens, are called (common/speculative.cpp)."""
+
 _RECURRENT_SETTINGS = ("ssm.", "shortconv.", "wkv.", "kda.")
 """Settings that only recurrent and hybrid architectures have, for releases that cannot be asked about hybrids."""
 

@@ -10,7 +10,12 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE, ends_generation, keeps_state
+from otel_specdecode.engines.llama_cpp.engine import (
+    FIRST_COMPARED_ID,
+    MOST_VOCABULARY_DIFFERENCE,
+    ends_generation,
+    keeps_state,
+)
 from otel_specdecode.generation.faults import warn_once
 
 if TYPE_CHECKING:
@@ -22,8 +27,6 @@ else:
 Llama = Any
 """A `llama_cpp.Llama`. Its private parts differ between releases."""
 
-# As in llama.cpp's own speculative decoding (common/speculative.cpp): families differ in what the first ids are called.
-_FIRST_COMPARED_ID = 5
 _NO_VOCABULARY = 0
 _TOKENIZERS = {1: "SentencePiece", 2: "byte-level BPE", 3: "WordPiece", 4: "Unigram", 5: "RWKV"}
 _REMEDY = "Take a draft of the target's own model family, which has the same tokenizer."
@@ -273,7 +276,7 @@ def _difference(draft: _Vocabulary, target: _Vocabulary) -> str | None:
             f"The draft has {sizes[0]} tokens, the target {sizes[1]}; they may differ by {MOST_VOCABULARY_DIFFERENCE}."
         )
     for token, (ours, theirs) in enumerate(zip(draft.texts, target.texts, strict=False)):
-        if token >= _FIRST_COMPARED_ID and ours != theirs:
+        if token >= FIRST_COMPARED_ID and ours != theirs:
             return f"Token {token} is {_text(ours)} in the draft and {_text(theirs)} in the target."
     return None
 

@@ -93,7 +93,8 @@ class MLXLMHooks:
             try:
                 location = str(arguments.get(arguments.names[0], args, kwargs))
                 adapter = arguments.get("adapter_path", args, kwargs)
-                model = loaded_model(location, result[0], result[1], adapter)
+                model = loaded_model(location, result[1], adapter)
+                model.identity()  # reads the files as they are now; they may be others at the first request
                 vocabulary = getattr(result[1], "vocab_size", None)
                 self._reader.models.remember(result[0], Loaded(public_name(location), vocabulary, model))
             except Exception as error:
