@@ -8,6 +8,7 @@ from typing import Any
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber
 from opentelemetry.context import Context
 
+from otel_specdecode.generation.bursts import NANOSECONDS, Burst
 from otel_specdecode.generation.request import Request
 from otel_specdecode.identity.manifest import Manifest
 from otel_specdecode.telemetry.labels import OTHER
@@ -51,6 +52,32 @@ def emit_manifest(
         Attr.SPECDECODE_MACHINE_PROFILE: machine_profile,
     }
     _emit(logger, context, Event.SPECDECODE_MANIFEST, SeverityNumber.INFO, attributes)
+
+
+def emit_burst(logger: Logger, request: Request, burst: Burst, run_id: str | None) -> None:
+    """Tell that a burst of what a request runs on has ended. It belongs to no trace."""
+    usual = burst.baseline
+    attributes = {
+        Attr.GEN_AI_PROVIDER_NAME: request.provider,
+        Attr.GEN_AI_REQUEST_MODEL: request.model or OTHER,
+        Attr.SPECDECODE_METHOD: request.method,
+        Attr.SPECDECODE_DRAFT_MODEL: request.draft_model,
+        Attr.SPECDECODE_DRAFT_MAX_TOKENS: request.draft_max_tokens,
+        Attr.SPECDECODE_BURST_START_TIME: burst.start / NANOSECONDS,
+        Attr.SPECDECODE_BURST_END_TIME: burst.end / NANOSECONDS,
+        Attr.SPECDECODE_BURST_ROUNDS: burst.rounds,
+        Attr.SPECDECODE_BURST_ROLLBACKS: burst.rollbacks,
+        Attr.SPECDECODE_BURST_ROLLBACKS_PER_MINUTE: burst.rollbacks_per_minute,
+        Attr.SPECDECODE_BURST_PEAK_REJECTED: burst.peak.rejected,
+        Attr.SPECDECODE_BURST_PEAK_ALL_REJECTED: burst.peak.all_rejected,
+        Attr.SPECDECODE_BURST_USUAL_REJECTED: None if usual is None else usual.rejected,
+        Attr.SPECDECODE_BURST_USUAL_ALL_REJECTED: None if usual is None else usual.all_rejected,
+        Attr.SPECDECODE_BURST_REQUESTS: burst.requests,
+        Attr.SPECDECODE_BURST_TENANTS: burst.tenants or None,
+        Attr.SPECDECODE_BURST_TRACE_IDS: burst.worst,
+        Attr.SPECDECODE_RUN_ID: run_id,
+    }
+    _emit(logger, Context(), Event.SPECDECODE_ROLLBACK_BURST, SeverityNumber.WARN, attributes)
 
 
 def emit_content(logger: Logger, context: Context, request: Request, found: dict[str, list[dict[str, Any]]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from opentelemetry.context import Context
@@ -31,6 +31,7 @@ class Instruments:
     Attributes:
         active: Requests in flight for each set of label values.
         tenants: The tenants that metrics tell apart.
+        collecting: Called when metrics are collected, on the collecting thread.
     """
 
     def __init__(self, provider: MeterProvider) -> None:
@@ -38,6 +39,7 @@ class Instruments:
         meter = provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self.active: dict[LabelKey, tuple[Labels, int]] = {}
         self.tenants = TenantLabels()
+        self.collecting: Callable[[], None] | None = None
         self._configurations: dict[LabelKey, Labels] = {}
         self._seen: set[LabelKey] = set()
         self._thinners: dict[tuple[str, LabelKey], Thinner] = {}
@@ -95,6 +97,8 @@ class Instruments:
         return [Observation(1, labels) for labels in list(self._configurations.values())]
 
     def _observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
+        if self.collecting is not None:
+            self.collecting()
         return [Observation(count, labels) for labels, count in list(self.active.values())]
 
 

@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.identity.declared import declared
+from otel_specdecode.telemetry.bursts import BurstWatch, any_burst, finish_bursts, settle_bursts
 from otel_specdecode.telemetry.content import chosen_capture
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
@@ -95,14 +96,18 @@ class Listener:
         # A logger of the API's own provider follows one that is set later. Instruments of its meter provider would
         # too, and share their series with those made for the one set later.
         logger_provider = self._given[2] or _logs.get_logger_provider()
+        logger = logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL)
+        instruments = instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS)
+        instruments.collecting = _settle_soon
         self._sinks = Sinks(
             tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
-            logger=logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL),
-            instruments=instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS),
+            logger=logger,
+            instruments=instruments,
             recorder=recorder,
             convention=chosen_convention(),
             capture=chosen_capture(),
             tenancy=chosen_tenancy(),
+            bursts=BurstWatch(logger, instruments),
         )
         declared()  # may read a file, once: not at the first request
         with self._watching:
@@ -120,7 +125,14 @@ def last_bound() -> tuple[object, ...] | None:
     return _last_bound
 
 
+def _settle_soon() -> None:
+    """While metrics are collected: a burst that nobody adds to any more ends without another request."""
+    if any_burst():
+        recorder.put(settle_bursts)
+
+
 def _drain_at_exit() -> None:
+    recorder.put(finish_bursts)
     recorder.drain(EXIT_SECONDS)
 
 

@@ -32,7 +32,11 @@ def chosen_convention() -> Convention:
 
 
 class GenerationMetrics:
-    """Writes the points of one generation, linked to its span."""
+    """Writes the points of one generation, linked to its span.
+
+    Attributes:
+        base: Labels of all its points.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class GenerationMetrics:
         self._context = context
         self._pace = pace
         self._tenant = tenant
-        self._base = base_labels(request, tenant)
+        self.base = base_labels(request, tenant)
         self._released = convention != "latest" and not under_client_span
         self._latest = convention != "released" and not under_client_span
         self._rule: Labels = {}
@@ -69,14 +73,14 @@ class GenerationMetrics:
         """Count the request in; a batch counts through its prompts."""
         if self._request.batch_size is not None:
             return
-        self._instruments.change_active(key_of(self._base), self._base, 1)
-        self._add(Metrics.SPECDECODE_REQUEST_STARTED, 1, self._base)
+        self._instruments.change_active(key_of(self.base), self.base, 1)
+        self._add(Metrics.SPECDECODE_REQUEST_STARTED, 1, self.base)
 
     def ended(self) -> None:
         """Count the request out of the active ones."""
         if self._request.batch_size is not None:
             return
-        self._instruments.change_active(key_of(self._base), self._base, -1)
+        self._instruments.change_active(key_of(self.base), self.base, -1)
 
     def progress(self, delta: Delta, facts: Facts, seconds: float) -> None:
         """Write what a stretch of a given stream time added."""
@@ -91,18 +95,18 @@ class GenerationMetrics:
         if self._request.stream:
             if self._released:
                 metric = Metrics.GEN_AI_CLIENT_OPERATION_TIME_PER_OUTPUT_CHUNK
-                self._write_times(metric, self._base, delta.gaps, seconds)
+                self._write_times(metric, self.base, delta.gaps, seconds)
             if self._latest:
                 metric = Metrics.GEN_AI_CLIENT_INFERENCE_TIME_PER_OUTPUT_CHUNK
-                self._write_times(metric, self._base, delta.gaps, seconds)
+                self._write_times(metric, self.base, delta.gaps, seconds)
 
     def finish(self, record: Record, hazards: Sequence[str]) -> None:
         """Write what only the end tells."""
         for hazard in hazards:
-            self._add(Metrics.SPECDECODE_HAZARDS, 1, {**self._base, Attr.SPECDECODE_HAZARD_ID: hazard})
+            self._add(Metrics.SPECDECODE_HAZARDS, 1, {**self.base, Attr.SPECDECODE_HAZARD_ID: hazard})
         reason = record.request.fallback_reason
         if reason is not None:
-            self._add(Metrics.SPECDECODE_FALLBACKS, 1, {**self._base, Attr.SPECDECODE_FALLBACK_REASON: reason})
+            self._add(Metrics.SPECDECODE_FALLBACKS, 1, {**self.base, Attr.SPECDECODE_FALLBACK_REASON: reason})
         if record.request.batch_size is not None:
             return
         self._finish_server(record)
@@ -137,7 +141,7 @@ class GenerationMetrics:
                 self._record(metric, seconds, self._rule)
 
     def _finish_released(self, record: Record) -> None:
-        timing, labels = record.timing, self._base
+        timing, labels = record.timing, self.base
         self._record(Metrics.GEN_AI_CLIENT_OPERATION_DURATION, timing.duration, {**labels, **_failure(record)})
         if record.request.stream and timing.time_to_first_chunk is not None:
             self._record(Metrics.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK, timing.time_to_first_chunk, labels)
@@ -148,7 +152,7 @@ class GenerationMetrics:
             self._record(usage, record.counts.tokens, {**labels, Attr.GEN_AI_TOKEN_TYPE: _OUTPUT})
 
     def _finish_latest(self, record: Record) -> None:
-        timing, labels = record.timing, self._base
+        timing, labels = record.timing, self.base
         failed = {**labels, **_failure(record)}
         self._record(Metrics.GEN_AI_CLIENT_INFERENCE_DURATION, timing.duration, failed)
         if record.request.stream and timing.time_to_first_chunk is not None:
@@ -204,11 +208,12 @@ class GenerationMetrics:
             ):
                 for value in values:
                     self._zero(metric, {**self._rule, attribute: value})
-        if self._instruments.first_seen(key_of(self._base)):
+        if self._instruments.first_seen(key_of(self.base)):
             for hazard in Enum.SPECDECODE_HAZARD_ID:
-                self._zero(Metrics.SPECDECODE_HAZARDS, {**self._base, Attr.SPECDECODE_HAZARD_ID: hazard})
+                self._zero(Metrics.SPECDECODE_HAZARDS, {**self.base, Attr.SPECDECODE_HAZARD_ID: hazard})
+            self._zero(Metrics.SPECDECODE_ROLLBACK_BURSTS, self.base)
             for reason in Enum.SPECDECODE_FALLBACK_REASON:
-                self._zero(Metrics.SPECDECODE_FALLBACKS, {**self._base, Attr.SPECDECODE_FALLBACK_REASON: reason})
+                self._zero(Metrics.SPECDECODE_FALLBACKS, {**self.base, Attr.SPECDECODE_FALLBACK_REASON: reason})
 
     def _write_times(self, metric: Metric, labels: Labels, times: Sequence[int], seconds: float) -> None:
         for nanoseconds in self._instruments.thinner(metric, key_of(labels)).choose(times, seconds):

@@ -162,6 +162,45 @@ class Attr:
     SPECDECODE_BATCH_SIZE: Final = "specdecode.batch.size"
     """Prompts decoded together under this span, in {request}. Each has a child span of its own."""
 
+    SPECDECODE_BURST_END_TIME: Final = "specdecode.burst.end_time"
+    """When the last rounds of the burst ended, in s since 1970-01-01 UTC."""
+
+    SPECDECODE_BURST_PEAK_ALL_REJECTED: Final = "specdecode.burst.peak_all_rejected"
+    """Largest share of rounds without an accepted token in 200 rounds of the burst, 0 to 1."""
+
+    SPECDECODE_BURST_PEAK_REJECTED: Final = "specdecode.burst.peak_rejected"
+    """Most rejected tokens per 1,000 output tokens in 200 rounds of the burst, correction and bonus tokens included
+    below the line."""
+
+    SPECDECODE_BURST_REQUESTS: Final = "specdecode.burst.requests"
+    """Requests that had a token rejected in the burst, in {request}; at most 10,000 are told apart."""
+
+    SPECDECODE_BURST_ROLLBACKS: Final = "specdecode.burst.rollbacks"
+    """Rounds of the burst with at least one rejected token, in {rollback}."""
+
+    SPECDECODE_BURST_ROLLBACKS_PER_MINUTE: Final = "specdecode.burst.rollbacks_per_minute"
+    """Rollbacks of the burst per minute of decode, all its requests together."""
+
+    SPECDECODE_BURST_ROUNDS: Final = "specdecode.burst.rounds"
+    """Finished rounds in the burst, in {round}."""
+
+    SPECDECODE_BURST_START_TIME: Final = "specdecode.burst.start_time"
+    """When the first rounds of the burst began, in s since 1970-01-01 UTC."""
+
+    SPECDECODE_BURST_TENANTS: Final = "specdecode.burst.tenants"
+    """Tenants of those requests, at most 10 of them. Absent if none is known."""
+
+    SPECDECODE_BURST_TRACE_IDS: Final = "specdecode.burst.trace_ids"
+    """Trace ids of the requests with the most rejected tokens, worst first, at most 5."""
+
+    SPECDECODE_BURST_USUAL_ALL_REJECTED: Final = "specdecode.burst.usual_all_rejected"
+    """Median of the share of rounds without an accepted token before the burst, 0 to 1. Absent without enough rounds
+    before it."""
+
+    SPECDECODE_BURST_USUAL_REJECTED: Final = "specdecode.burst.usual_rejected"
+    """Median of the rejected tokens per 1,000 output tokens before the burst. Absent without enough rounds before
+    it."""
+
     SPECDECODE_COHORT: Final = "specdecode.cohort"
     """Why the request ran as it did. Separates measured baselines and probes from ordinary traffic."""
 
@@ -269,6 +308,9 @@ class Attr:
     SPECDECODE_HOST_THERMAL_STATE: Final = "specdecode.host.thermal_state"
     """How far heat slows the machine down, as last read. From `serious` on durations cannot be compared with those
     before."""
+
+    SPECDECODE_IN_BURST: Final = "specdecode.in_burst"
+    """True if the request ended while a rollback burst of its model and draft went on; absent otherwise."""
 
     SPECDECODE_INTER_TOKEN_LATENCY_P50: Final = "specdecode.inter_token_latency.p50"
     """Median wait from resuming the stream to its next token, in s, first token excluded. Near 0 within a burst of
@@ -431,6 +473,10 @@ class Event:
     SPECDECODE_MANIFEST: Final = "specdecode.manifest"
     """What runs in this process. One event for each manifest and process, with the trace context of the first
     request that ran under it."""
+
+    SPECDECODE_ROLLBACK_BURST: Final = "specdecode.rollback_burst"
+    """A time in which a draft was rejected far more than before has ended. Of one model and draft, over all requests
+    of the process; in no trace, but with the ids of the worst ones."""
 
 
 _CHUNK_GAP_BOUNDS: Final = (
@@ -1154,6 +1200,22 @@ class Metrics:
         brief=(
             "Requests whose stream was resumed for the first time, however it ended. A call never iterated is not "
             "counted."
+        ),
+        value_type="int",
+        labels=(
+            Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+        ),
+        buckets=None,
+    )
+
+    SPECDECODE_ROLLBACK_BURSTS: Final = Metric(
+        name="specdecode.rollback_bursts",
+        instrument="counter",
+        unit="{burst}",
+        brief=(
+            "Times in which a draft began to be rejected far more than before, over all requests of the process. "
+            "Most rounds of a healthy draft roll back, so this is no count of rollbacks."
         ),
         value_type="int",
         labels=(

@@ -22,11 +22,13 @@ from otel_specdecode.host.machine import this_machine
 from otel_specdecode.host.sampler import Peaks, peak_sampler
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.identity.manifest import Manifest, Pair, manifest_of, vocabularies_differ
+from otel_specdecode.telemetry.bursts import BurstWatch
 from otel_specdecode.telemetry.content import Capture, as_attributes, messages
 from otel_specdecode.telemetry.events import emit_content, emit_hazard, emit_manifest
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.metrics import Convention, GenerationMetrics
+from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.telemetry.recorder import Recorder
 from otel_specdecode.telemetry.running import configuration
 from otel_specdecode.telemetry.spans import end_span, span_name, start_attributes
@@ -52,6 +54,7 @@ class Sinks:
     convention: Convention
     capture: Capture
     tenancy: Tenancy
+    bursts: BurstWatch
     told: set[tuple[int, str]] = field(default_factory=set)
 
 
@@ -218,6 +221,8 @@ class OTelRecording:
         finally:
             started.metrics.ended()
             end_time = self._wall + max(ending.at - self._began, 0)
+            if self._sinks.bursts.in_burst(self._request):
+                started.span.set_attribute(Attr.SPECDECODE_IN_BURST, True)
             end_span(started.span, record, ending, hazards, self._surroundings(started, peaks), end_time)
 
     def _identify(self, started: _Started) -> None:
@@ -278,6 +283,12 @@ class OTelRecording:
             self._drop(started, error)
             return
         started.metrics.progress(delta, facts, seconds)
+        if self._request.mode == "speculative":
+            at = self._wall + max(started.folded_until - self._began, 0)
+            decode, caller = sum(delta.pass_times) / NANOSECONDS, started.caller
+            self._sinks.bursts.observe(
+                at, delta.counts, decode, self._request, started.metrics.base, started.context, caller.tenant
+            )
 
     def _drop(self, started: _Started, error: ContradictionError) -> None:
         started.contradicted = True

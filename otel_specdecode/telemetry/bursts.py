@@ -1,0 +1,138 @@
+"""Bursts of rejection as a counter, an event, and a mark on spans."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import NamedTuple
+
+from opentelemetry._logs import Logger
+from opentelemetry.context import Context
+from opentelemetry.trace import format_trace_id, get_current_span
+
+from otel_specdecode.generation.bursts import Burst, BurstDetector, Source
+from otel_specdecode.generation.counts import Counts
+from otel_specdecode.generation.request import Request
+from otel_specdecode.identity.declared import declared
+from otel_specdecode.telemetry.events import emit_burst
+from otel_specdecode.telemetry.instruments import Instruments
+from otel_specdecode.telemetry.labels import Labels
+from otel_specdecode.telemetry.names import Metrics
+
+
+class _Speculation(NamedTuple):
+    """What is watched by itself: one model with one draft of one length."""
+
+    provider: str
+    model: str | None
+    method: str
+    draft: str | None
+    length: int | None
+
+
+_watches: weakref.WeakSet[BurstWatch] = weakref.WeakSet()
+
+
+class BurstWatch:
+    """Watches the rounds of all requests. Works on the recording thread alone, and asks no guard."""
+
+    def __init__(self, logger: Logger, instruments: Instruments) -> None:
+        """Tell bursts to a logger and a counter."""
+        self._logger = logger
+        self._instruments = instruments
+        self._detectors: dict[_Speculation, tuple[Request, BurstDetector]] = {}
+        _watches.add(self)
+
+    def observe(
+        self,
+        at: int,
+        counts: Counts,
+        seconds: float,
+        request: Request,
+        labels: Labels,
+        context: Context,
+        tenant: str | None,
+    ) -> None:
+        """Take rounds of a request.
+
+        Args:
+            at: Wall clock (ns) of the last of them.
+            counts: What they added.
+            seconds: Their decode time, in s.
+            request: What was asked for.
+            labels: Base labels of its metrics.
+            context: Holds its span.
+            tenant: On whose behalf it runs.
+        """
+        if not counts.finished_rounds:
+            return
+        _, detector = self._detectors.setdefault(_of(request), (request, BurstDetector()))
+        trace_id = format_trace_id(get_current_span(context).get_span_context().trace_id)
+        began, ended = detector.observe(at, counts, seconds, Source(trace_id, tenant))
+        if ended is not None:
+            self._tell(request, ended)
+        if began:
+            self._instruments.add(Metrics.SPECDECODE_ROLLBACK_BURSTS, 1, labels, context)
+
+    def in_burst(self, request: Request) -> bool:
+        """Return whether a burst of what a request runs on goes on."""
+        watched = self._detectors.get(_of(request))
+        return watched is not None and watched[1].in_burst
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any burst goes on."""
+        return any(detector.in_burst for _, detector in list(self._detectors.values()))
+
+    def settle(self) -> None:
+        """Tell of bursts whose rounds have stopped coming."""
+        now = time.time_ns()
+        for request, detector in list(self._detectors.values()):
+            ended = detector.settle(now)
+            if ended is not None:
+                self._tell(request, ended)
+
+    def finish(self) -> None:
+        """Tell of bursts that go on, as the process ends."""
+        for request, detector in self._detectors.values():
+            ended = detector.finish()
+            if ended is not None:
+                self._tell(request, ended)
+
+    def forget(self) -> None:
+        """In the child of a fork: its parent's rounds are not its own."""
+        self._detectors.clear()
+
+    def _tell(self, request: Request, burst: Burst) -> None:
+        emit_burst(self._logger, request, burst, declared().run_id)
+
+
+def any_burst() -> bool:
+    """Return whether a burst goes on anywhere in this process."""
+    return any(watch.goes_on for watch in list(_watches))
+
+
+def settle_bursts() -> None:
+    """Tell of bursts whose rounds have stopped coming, on the recording thread."""
+    for watch in list(_watches):
+        watch.settle()
+
+
+def finish_bursts() -> None:
+    """Tell of bursts that go on, on the recording thread."""
+    for watch in list(_watches):
+        watch.finish()
+
+
+def _forget_parents_rounds() -> None:
+    for watch in list(_watches):
+        watch.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents_rounds)
+
+
+def _of(request: Request) -> _Speculation:
+    return _Speculation(request.provider, request.model, request.method, request.draft_model, request.draft_max_tokens)

@@ -1,0 +1,83 @@
+"""A burst of rejection as a counter, an event and a mark on spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_specdecode.telemetry import bursts, listener
+from otel_specdecode.telemetry.names import Attr, Event
+from otel_specdecode.testing.capture import Telemetry
+from otel_specdecode.testing.checker import assert_conformant
+from otel_specdecode.testing.fake import FakeClock, Script, accepted_rounds, fake_stream
+
+GOOD = Script(rounds=accepted_rounds((4, 3, 4, 2) * 25, 4))
+BAD = Script(rounds=accepted_rounds((0,) * 100, 4))
+PLAIN = Script(tokens=50)
+
+
+def play(telemetry: Telemetry, *scripts: Script) -> None:
+    """Play requests of one listener."""
+    observer = telemetry.listener()
+    for script in scripts:
+        list(fake_stream(observer, script, FakeClock()))
+
+
+def told(telemetry: Telemetry) -> list[dict[str, Any]]:
+    """The attributes of the events of ended bursts."""
+    return [dict(record.attributes) for record in telemetry.events(Event.SPECDECODE_ROLLBACK_BURST)]
+
+
+def test_an_ordinary_draft_has_a_zero_and_no_event(telemetry: Telemetry) -> None:
+    play(telemetry, *[GOOD] * 20, PLAIN)
+    assert telemetry.total("specdecode.rollback_bursts") == 0
+    assert told(telemetry) == []
+    assert not [span for span in telemetry.spans() if Attr.SPECDECODE_IN_BURST in (span.attributes or {})]
+
+
+def test_a_draft_that_breaks_and_recovers(telemetry: Telemetry) -> None:
+    play(telemetry, *[GOOD] * 20, *[BAD] * 4, *[GOOD] * 8)
+    assert telemetry.total("specdecode.rollback_bursts") == 1
+    assert telemetry.total("specdecode.rollback_bursts", mode="speculative") == 1
+    spans = telemetry.spans()
+    marked = [place for place, span in enumerate(spans) if Attr.SPECDECODE_IN_BURST in (span.attributes or {})]
+    assert marked
+    assert set(marked) <= set(range(20, 26))
+    (burst,) = told(telemetry)
+    assert burst[Attr.SPECDECODE_BURST_ROUNDS] == 400
+    assert burst[Attr.SPECDECODE_BURST_ROLLBACKS] == 400
+    assert burst[Attr.SPECDECODE_BURST_PEAK_ALL_REJECTED] == 1.0
+    assert burst[Attr.SPECDECODE_BURST_USUAL_ALL_REJECTED] == 0.0
+    assert burst[Attr.SPECDECODE_BURST_ROLLBACKS_PER_MINUTE] == pytest.approx(60 / 0.038)
+    assert burst[Attr.SPECDECODE_BURST_REQUESTS] == 4
+    bad = {format(span.context.trace_id, "032x") for span in spans[20:24]}
+    assert set(burst[Attr.SPECDECODE_BURST_TRACE_IDS]) == bad
+    assert burst[Attr.SPECDECODE_BURST_START_TIME] <= burst[Attr.SPECDECODE_BURST_END_TIME]
+    assert_conformant(spans=spans, metrics=telemetry.metrics_data(), logs=telemetry.logs())
+
+
+def test_another_draft_is_judged_by_itself(telemetry: Telemetry) -> None:
+    """A bad draft of one length does not put requests of another into its burst."""
+    other = Script(rounds=accepted_rounds((2,) * 100, 2))
+    play(telemetry, *[BAD] * 4, other)
+    spans = telemetry.spans()
+    assert Attr.SPECDECODE_IN_BURST in (spans[3].attributes or {})
+    assert Attr.SPECDECODE_IN_BURST not in (spans[4].attributes or {})
+
+
+def test_where_requests_stop_the_next_collection_ends_it(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(telemetry, *[BAD] * 4)
+    telemetry.points()
+    assert told(telemetry) == []
+    now = bursts.time.time_ns()
+    monkeypatch.setattr(bursts.time, "time_ns", lambda: now + 10**12)
+    telemetry.points()
+    assert len(told(telemetry)) == 1
+    assert not bursts.any_burst()
+
+
+def test_a_burst_that_goes_on_at_the_end_of_the_process_is_told(telemetry: Telemetry) -> None:
+    play(telemetry, *[BAD] * 4)
+    listener._drain_at_exit()
+    assert len(told(telemetry)) == 1
