@@ -12,14 +12,17 @@ from pathlib import Path
 
 import otel_specdecode
 from otel_specdecode.llama_cpp import Llama, ModelDraft
-from otel_specdecode.tiny_pair import model_path
-from otel_specdecode.tiny_pair.gguf import convert
 
 otel_specdecode.configure(service_name="llama-cpp-draft")
 
 with tempfile.TemporaryDirectory() as folder:
-    tiny = {"target": "target", "draft": "draft-kd"}
-    files = sys.argv[1:] or [str(convert(model_path(tiny[role]), Path(folder) / f"{role}.gguf")) for role in tiny]
+    files = sys.argv[1:]
+    if not files:
+        from otel_specdecode.tiny_pair import model_path
+        from otel_specdecode.tiny_pair.gguf import convert
+
+        tiny = ("target", "draft-kd")
+        files = [str(convert(model_path(model), Path(folder) / f"{model}.gguf")) for model in tiny]
 
     # The draft needs a context as long as the target's, and the target logits_all, or it fails beyond n_batch tokens.
     llama = Llama(files[0], n_ctx=1024, logits_all=True, verbose=False)

@@ -13,13 +13,17 @@ from pathlib import Path
 
 import otel_specdecode
 from otel_specdecode.llama_cpp import Llama
-from otel_specdecode.tiny_pair import model_path
-from otel_specdecode.tiny_pair.gguf import convert
 
 otel_specdecode.configure(service_name="llama-cpp-stream")
 
 with tempfile.TemporaryDirectory() as folder:
-    target = sys.argv[1] if sys.argv[1:] else str(convert(model_path("target"), Path(folder) / "target.gguf"))
+    if sys.argv[1:]:
+        target = sys.argv[1]
+    else:
+        from otel_specdecode.tiny_pair import model_path
+        from otel_specdecode.tiny_pair.gguf import convert
+
+        target = str(convert(model_path("target"), Path(folder) / "target.gguf"))
     llama = Llama(target, n_ctx=1024, verbose=False)
     question = [{"role": "user", "content": "Tell me a story about a fox."}]
     with closing(llama.create_chat_completion(question, stream=True, temperature=0)) as chunks:

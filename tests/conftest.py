@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from otel_specdecode.generation import faults
+from otel_specdecode.telemetry import host_metrics
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,8 +91,10 @@ def faults_forgotten() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     """Fails a test that leaves a thread or a child process behind."""
-    threads, children = _threads(), _children()
+    threads, children, watchers = _threads(), _children(), host_metrics.watch._watchers
     yield
+    if host_metrics.watch._watchers > watchers:
+        pytest.fail("left behind: a listener that was not closed, so the machine goes on being watched", pytrace=False)
     deadline = time.monotonic() + GRACE_S
     while (new_threads := _threads() - threads) | (new_children := _children() - children):
         if time.monotonic() > deadline:

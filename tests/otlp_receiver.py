@@ -96,9 +96,9 @@ class Received:
 
 
 @contextmanager
-def _serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def _serve(handler: type[BaseHTTPRequestHandler], port: int) -> Iterator[str]:
     """Runs a loopback HTTP server; gives its base URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -111,8 +111,13 @@ def _serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 @contextmanager
-def otlp_receiver() -> Iterator[tuple[str, Received]]:
-    """A real HTTP server that decodes OTLP/HTTP protobuf; gives its base URL and what arrives."""
+def otlp_receiver(port: int = 0, received: Received | None = None) -> Iterator[tuple[str, Received]]:
+    """A real HTTP server that decodes OTLP/HTTP protobuf; gives its base URL and what arrives.
+
+    Args:
+        port: To listen on; 0 for one that is free.
+        received: What had arrived before, to which more is added.
+    """
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -122,7 +127,7 @@ def otlp_receiver() -> Iterator[tuple[str, Received]]:
         "/v1/metrics": ExportMetricsServiceRequest,
         "/v1/logs": ExportLogsServiceRequest,
     }
-    received = Received()
+    received = received or Received()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -137,7 +142,7 @@ def otlp_receiver() -> Iterator[tuple[str, Received]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with _serve(Handler) as url:
+    with _serve(Handler, port) as url:
         yield url, received
 
 

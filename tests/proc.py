@@ -36,7 +36,7 @@ def swap_used() -> int:
 def profile() -> str:
     """Return the text that tells machines of one kind from those of another."""
     total = next(line for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines() if "MemTotal" in line)
-    gibibytes = math.floor(int(total.split()[1]) / 1024**2 + 0.5)
+    gibibytes = math.ceil(int(total.split()[1]) / 1024**2)
     return f"linux-{platform.machine().replace('_', '-')}-{os.cpu_count()}c-{gibibytes}g"
 
 
@@ -45,7 +45,8 @@ def told_states() -> dict[str, bool]:
     processor = Path("/sys/devices/system/cpu/cpu0")
     modes = ("cpufreq/scaling_governor", "cpufreq/energy_performance_preference")
     return {
-        "power_mode": Path("/sys/firmware/acpi/platform_profile").exists() or any((processor / m).exists() for m in modes),
+        "power_mode": Path("/sys/firmware/acpi/platform_profile").exists()
+        or any((processor / m).exists() for m in modes),
         "power_source": any(Path("/sys/class/power_supply").glob("*")),
         "thermal_state": any(Path("/sys/class/thermal").glob("thermal_zone*"))
         or (processor / "thermal_throttle").exists(),

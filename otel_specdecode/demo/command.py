@@ -98,7 +98,7 @@ def _tell_ending(console: Console, out: Path, export: Export, taken: bool) -> No
         (files.PAGE, "the plots: open it in a browser"),
         (files.SPANS, "one span a request, as OTLP JSON"),
         (files.METRICS, "the metrics after each prompt, as OTLP JSON"),
-        (files.LOGS, "the events, as OTLP JSON; empty where no hazard was met"),
+        (files.LOGS, "the events, as OTLP JSON: what ran, and hazards where one was met"),
     ):
         terminal.say(console, f"{out / name}  {what}")
     terminal.say(console, "Next: in your own program, before the engine is called:")

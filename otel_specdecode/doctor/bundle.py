@@ -84,12 +84,20 @@ def load(path: str | os.PathLike[str]) -> Bundle:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a bundle.
+    """Write a bundle into a file that is not there yet.
 
     Raises:
+        FileExistsError: The file, or a link, is there already.
         OSError: It cannot be written.
     """
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1) + "\n"
+    with open(path, "x", encoding="ascii") as file:  # never follows a link, not even a dangling one
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def capture(report: Report, redaction: Redaction, *, seconds: float = RUN_SECONDS) -> dict[str, Any]:
@@ -147,9 +155,7 @@ def _mac() -> dict[str, Any]:
 
 def _linux() -> dict[str, Any]:
     files = RecordingFiles()
-    reader = RecordedLinux(files)
-    reader.read()
-    state = reader.read()  # throttle counters take two
+    state = RecordedLinux(files).read()
     texts = anonymous_cgroups(files.texts)
     return {
         "machine": asdict(linux_machine(environ={})),

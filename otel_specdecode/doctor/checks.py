@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from otel_specdecode.doctor.texts import printable
 from otel_specdecode.version import __version__
 
 Status = Literal["ok", "warn", "error", "unknown"]
@@ -34,6 +35,11 @@ class Check:
     detail: str
     fix: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Write what does not print as escapes, wherever the texts came from."""
+        for name in ("title", "detail", "fix"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,6 +11,8 @@ from packaging.version import InvalidVersion, Version
 
 from otel_specdecode.doctor.checks import Check
 from otel_specdecode.doctor.children import Answer, ask_child
+from otel_specdecode.doctor.daemons import side_by_side
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.instrumentors import instrumentors
 
 START_SECONDS = 120.0
@@ -63,8 +64,7 @@ def engine_checks(versions: Versions = installed_version, probe: Probe = probe_c
     ranges = supported()
     installed = {engine: versions(ranges[engine.module].name) for engine in ENGINES}
     startable = [engine.module for engine, found in installed.items() if found is not None]
-    with ThreadPoolExecutor(max_workers=len(ENGINES)) as pool:
-        answers = dict(zip(startable, pool.map(probe, startable), strict=True))
+    answers = dict(zip(startable, side_by_side(probe, startable), strict=True))
     checks = []
     for engine, found in installed.items():
         if found is None:
@@ -111,7 +111,7 @@ def _start_checks(engine: Engine, answer: Answer) -> list[Check]:
         return [Check(id_, title, "error", f"importing it {answer.failure}", again)]
     found = answer.found
     if "import_error" in found:
-        detail = f"it cannot be imported ({found['import_error']}: {found['import_text']})"
+        detail = f"it cannot be imported ({found['import_error']}: {one_line(found['import_text'])})"
         return [Check(id_, title, "error", detail, again)]
     facts = found.get("facts", {})
     return [Check(id_, title, "ok", _told(facts), facts=facts), _hooks_check(engine, answer)]
@@ -119,7 +119,7 @@ def _start_checks(engine: Engine, answer: Answer) -> list[Check]:
 
 def _hooks_check(engine: Engine, answer: Answer) -> Check:
     id_, title = f"engine.{engine.module}.hooks", f"{engine.title} hooks"
-    unhooked, warnings = list(answer.found.get("unhooked", ())), list(answer.found.get("warnings", ()))
+    unhooked, warnings = list(answer.found.get("unhooked", ())), list(map(one_line, answer.found.get("warnings", ())))
     facts = {"unhooked": unhooked, "warnings": warnings}
     if unhooked:
         reasons = "; ".join(warnings) or "no reason was given"

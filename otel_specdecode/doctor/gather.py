@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 
 from otel_specdecode.doctor.checks import Check, Report, section_of
+from otel_specdecode.doctor.daemons import side_by_side
 from otel_specdecode.doctor.engines import engine_checks
 from otel_specdecode.doctor.host import host_checks, memory_checks
 from otel_specdecode.doctor.machine import machine_checks
@@ -25,20 +26,18 @@ def gather(question: Question | None = None) -> Report:
         question: A target and its draft, if hazards of a pair are asked for.
     """
     environ = dict(os.environ)
-    with ThreadPoolExecutor(max_workers=5) as pool:
-        engines = pool.submit(section_of, "engines", "Engines", engine_checks)
-        host = pool.submit(section_of, "host", "Host", _host)
-        telemetry = pool.submit(section_of, "telemetry", "OpenTelemetry", lambda: telemetry_checks(environ))
-        neighbours = pool.submit(section_of, "neighbours", "Other engines on this host", neighbour_checks)
-        found = [engines, host, telemetry, neighbours]
-        if question is not None:
-            found.append(pool.submit(section_of, "pair", "Target and draft", lambda: pair_checks(question)))
-        machine = section_of("machine", "Machine", lambda: machine_checks(this_machine()))
-        return Report((machine, *(each.result() for each in found)))
+    sections: list[tuple[str, str, Callable[[], Sequence[Check]]]] = [
+        ("machine", "Machine", lambda: machine_checks(this_machine())),
+        ("engines", "Engines", engine_checks),
+        ("host", "Host", _host),
+        ("telemetry", "OpenTelemetry", lambda: telemetry_checks(environ)),
+        ("neighbours", "Other engines on this host", neighbour_checks),
+    ]
+    if question is not None:
+        sections.append(("pair", "Target and draft", lambda: pair_checks(question)))
+    return Report(tuple(side_by_side(lambda section: section_of(*section), sections)))
 
 
 def _host() -> list[Check]:
-    reader = reader_for()
-    reader.read()
-    state = reader.read()  # some values, such as throttle counters, take two readings
-    return [*host_checks(state, sys.platform), *memory_checks(process_memory(), lifetime_peaks(), sys.platform)]
+    # One reading: of two in a row the counters of throttling would tell nominal, whatever the machine does.
+    return [*host_checks(reader_for().read(), sys.platform), *memory_checks(process_memory(), lifetime_peaks(), sys.platform)]

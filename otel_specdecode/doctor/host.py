@@ -38,9 +38,9 @@ def memory_checks(memory: ProcessMemory, peaks: LifetimePeaks, system: str) -> l
     """Return checks of what a process can tell of its own memory, read of this one."""
     known = {
         "resident": ("resident memory of this process", memory.resident),
-        "peak_resident": ("its highest resident memory", peaks.resident),
+        "peak_resident": ("its highest resident memory", _highest(memory.resident, peaks.resident)),
         "footprint": ("footprint of this process", memory.footprint),
-        "peak_footprint": ("its highest footprint", peaks.footprint),
+        "peak_footprint": ("its highest footprint", _highest(memory.footprint, peaks.footprint)),
     }
     why = "the system does not tell" if system == "darwin" else "only macOS keeps it"
     checks = []
@@ -50,6 +50,11 @@ def memory_checks(memory: ProcessMemory, peaks: LifetimePeaks, system: str) -> l
         detail = absent if value is None else shown_bytes(value)
         checks.append(Check(f"process.{name}", title, status, detail, facts={"value": value}))  # type: ignore[arg-type]
     return checks
+
+
+def _highest(now: int | None, ever: int | None) -> int | None:
+    """Return the highest value: the system's mark may lag behind what is read now."""
+    return None if ever is None else max(now or 0, ever)
 
 
 def _check(name: str, reading: Reading[object]) -> Check:

@@ -10,9 +10,9 @@ from itertools import zip_longest
 from otel_specdecode.doctor.checks import Check, Status
 from otel_specdecode.doctor.host import shown_bytes
 from otel_specdecode.doctor.models import Model, ModelError, find_model, read_model
-from otel_specdecode.engines.llama_cpp.engine import FIRST_COMPARED_ID, MOST_VOCABULARY_DIFFERENCE
+from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE
 from otel_specdecode.host.readers import reader_for
-from otel_specdecode.identity.gguf import read_tokens
+from otel_specdecode.identity.gguf import FIRST_COMPARED_ID, read_tokens
 from otel_specdecode.thresholds import thresholds
 
 _DEFAULT_N_CTX = _DEFAULT_N_BATCH = 512

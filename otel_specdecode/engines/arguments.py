@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_BEYOND = 2**63
+
 
 class Arguments:
     """Where each parameter of a function stands, so that one value costs one look-up.
@@ -70,10 +72,19 @@ def checked(function: Callable[..., Any], *needed: str) -> Arguments:
 
 
 def integer(value: object) -> int | None:
-    """Return an argument as an int, None if it is none."""
+    """Return an argument as an int, None if it is none or does not fit in 64 bits, as attributes must."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
+        return None
+    return whole if -_BEYOND <= whole < _BEYOND else None
+
+
+def held(owner: object, name: str) -> Any:
+    """Return an attribute of an object that is not the engine's own, None if it has none or raises."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:
         return None
 
 

@@ -117,3 +117,7 @@ class Relay:
         except Exception as error:
             report_fault("a call could not be recorded", error)
             return None
+
+    def anyone_listens(self) -> bool:
+        """Return whether a call made now would be recorded; an observer may begin to watch the machine then."""
+        return self.admit() is not None

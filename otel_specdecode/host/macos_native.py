@@ -44,6 +44,18 @@ def system_library() -> Any:
         return None
 
 
+@cache
+def held_library() -> Any:
+    """Return the same, called without letting go of the interpreter's lock: for what takes a microsecond.
+
+    The thread that makes tokens would have to wait for that lock again.
+    """
+    try:
+        return declared(ctypes.PyDLL(LIBRARY))
+    except (AttributeError, OSError):
+        return None
+
+
 def declared(library: Any) -> Any:
     """Set the types of the functions used here on a library, and return it.
 
@@ -110,7 +122,7 @@ def thermal_pressure_level() -> int | None:
 
 def footprint() -> Footprint | None:
     """Return the memory of this process."""
-    library = system_library()
+    library = held_library()
     if library is None:
         return None
     buffer = ctypes.create_string_buffer(_RUSAGE_ROOM)

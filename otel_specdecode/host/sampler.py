@@ -21,6 +21,9 @@ from otel_specdecode.thresholds import thresholds
 
 THREAD_NAME = "otel-specdecode-memory"
 
+LAST_READING_SECONDS = 0.005
+"""How long after its end a reading still counts as the request's own: the next one may fill memory by then."""
+
 LINGER_SECONDS = 1.0
 """How long the thread waits for another request before it ends. It waits without waking up."""
 
@@ -46,23 +49,35 @@ class Peaks:
 
 
 class Token:
-    """One open request: what its readings have shown so far."""
+    """One request: what its readings have shown so far.
 
-    __slots__ = ("__weakref__", "before", "footprint", "resident")
+    Attributes:
+        before: Lifetime marks at its beginning.
+        after: Lifetime marks at its end.
+        ended: Clock reading (s) of its end, None while it is open.
+    """
+
+    __slots__ = ("__weakref__", "_edges", "_while_open", "after", "before", "ended")
 
     def __init__(self, before: LifetimePeaks) -> None:
         """Begin with the lifetime marks and no reading."""
-        self.before = before
-        self.resident = 0
-        self.footprint = 0
+        self.before = self.after = before
+        self.ended: float | None = None
+        # Two threads write: each has its own, so that none overwrites a higher value of the other.
+        self._while_open = self._edges = ProcessMemory(None, None)
 
     def take(self, reading: ProcessMemory) -> None:
-        """Keep the highest values."""
-        resident, footprint = reading
-        if resident is not None and resident > self.resident:
-            self.resident = resident
-        if footprint is not None and footprint > self.footprint:
-            self.footprint = footprint
+        """Keep the highest values of the sampling thread."""
+        self._while_open = _higher(self._while_open, reading)
+
+    def take_edge(self, reading: ProcessMemory) -> None:
+        """Keep the highest values of the readings at the beginning and at the end."""
+        self._edges = _higher(self._edges, reading)
+
+    @property
+    def highest(self) -> ProcessMemory:
+        """The highest values so far."""
+        return _higher(self._while_open, self._edges)
 
 
 class Probe(Protocol):
@@ -93,6 +108,7 @@ class PeakSampler:
         *,
         period: float | None = None,
         linger: float = LINGER_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Sample this process.
 
@@ -102,12 +118,14 @@ class PeakSampler:
             make_probe: Makes what reads while a request is open.
             period: Seconds between two readings; by default by thresholds.toml.
             linger: Seconds that the thread waits for another request.
+            clock: Seconds, monotonic.
         """
         self._read = read
         self._lifetime = lifetime
         self._make_probe = make_probe
         self._period = 1.0 / thresholds()["host"]["memory_readings_per_second"] if period is None else period
         self._linger = linger
+        self._clock = clock
         self._begin_anew()
         if hasattr(os, "register_at_fork"):
             me = weakref.ref(self)
@@ -122,33 +140,50 @@ class PeakSampler:
         self._probe: Probe | None = None
 
     def begin(self) -> Token:
-        """Take the first reading of a request. Those while it runs need ensure_thread() as well."""
+        """Open a request. Takes the lifetime marks alone, for which no thread lets go of the interpreter's lock."""
         token = Token(self._lifetime())
-        token.take(self._read())
         opened, key = self._open, id(token)
         opened[key] = weakref.ref(token, lambda _: opened.pop(key, None))  # one that is dropped keeps no thread running
         return token
 
-    def ensure_thread(self) -> None:
-        """Have the open requests read about 20 times a second. Starts a thread now and then: not for the token loop."""
+    def follow(self, token: Token) -> None:
+        """Take a first reading, and have the open requests read about 20 times a second.
+
+        Starts a thread now and then, and reads: not for the thread that makes tokens.
+        """
+        if token.ended is None:
+            token.take_edge(self._read())
         if self._waiting:
             self._wake.set()
         elif self._thread is None and self._open:
             self._start()
 
-    def end(self, token: Token) -> Peaks:
-        """Take the last reading of a request and return its peaks.
+    def end(self, token: Token) -> None:
+        """Close a request, with the lifetime marks of now. Reads nothing else, so it is for any thread.
 
         A token that has ended already, or began before a fork, does no harm.
         """
         self._open.pop(id(token), None)
-        token.take(self._read())
-        after = self._lifetime()
+        if token.ended is None:
+            token.after = self._lifetime()
+            token.ended = self._clock()
+
+    def peaks(self, token: Token) -> Peaks:
+        """Return the peaks of a closed request, off the thread that makes tokens.
+
+        Takes its last reading where that is not too late to be its own, or where there is none at all.
+        """
+        if token.ended is None:
+            self.end(token)
+        highest, after = token.highest, token.after
+        if highest.resident is None or self._clock() - (token.ended or 0.0) < LAST_READING_SECONDS:
+            token.take_edge(self._read())
+            highest = token.highest
         return Peaks(
-            _peak(token.resident, token.before.resident, after.resident),
-            _highest(token.resident, after.resident),
-            _peak(token.footprint, token.before.footprint, after.footprint),
-            _highest(token.footprint, after.footprint),
+            _peak(highest.resident, token.before.resident, after.resident),
+            _highest(highest.resident, after.resident),
+            _peak(highest.footprint, token.before.footprint, after.footprint),
+            _highest(highest.footprint, after.footprint),
         )
 
     def _start(self) -> None:
@@ -203,13 +238,18 @@ class PeakSampler:
             return self._thread is None
 
 
-def _peak(highest_reading: int, lifetime_before: int | None, lifetime_after: int | None) -> int | None:
-    rose = lifetime_after is not None and (lifetime_before is None or lifetime_after > lifetime_before)
-    return _highest(highest_reading, lifetime_after if rose else None)
+def _higher(one: ProcessMemory, other: ProcessMemory) -> ProcessMemory:
+    return ProcessMemory(_highest(one.resident, other.resident), _highest(one.footprint, other.footprint))
 
 
-def _highest(reading: int, lifetime: int | None) -> int | None:
-    return max(reading, lifetime or 0) or None
+def _peak(reading: int | None, lifetime_before: int | None, lifetime_after: int | None) -> int | None:
+    """A lifetime mark that rose meanwhile is the peak; whether it did is not known without the one before."""
+    rose = None not in (lifetime_before, lifetime_after) and lifetime_after > lifetime_before  # type: ignore[operator]
+    return _highest(reading, lifetime_after if rose else None)
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    return max(one or 0, other or 0) or None
 
 
 def _after_fork(reference: weakref.ref[PeakSampler]) -> None:

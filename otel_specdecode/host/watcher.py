@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from otel_specdecode.host.durations import Seconds, StateTimes, SwapEpisodes
+from otel_specdecode.host.machine import this_machine
 from otel_specdecode.host.readers import Reader, reader_for
 from otel_specdecode.host.state import HostState, unknown_host
 from otel_specdecode.thresholds import thresholds
@@ -80,13 +81,17 @@ class Watcher:
         self._starting = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._ending: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread where it does not run. Reads nothing on the calling thread, and waits for no one."""
-        if self._thread is not None or self._closed.is_set() or not self._starting.acquire(blocking=False):
+        if self._runs() or self._closed.is_set() or not self._starting.acquire(blocking=False):
             return
         try:
-            if self._thread is None:
+            if self._ending is not None and self._ending.is_alive():
+                self._stopped.clear()  # it hangs in a reading: it goes on rather than another beside it
+                self._thread = self._ending
+            elif not self._runs():
                 stopped = self._stopped = threading.Event()
                 thread = threading.Thread(target=self._run, args=(stopped,), name=THREAD_NAME, daemon=True)
                 thread.start()
@@ -96,9 +101,12 @@ class Watcher:
         finally:
             self._starting.release()
 
+    def _runs(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def current(self) -> HostState:
         """Return the last state read. Never waits, runs no command; starts the thread where it does not run."""
-        if self._thread is None:
+        if not self._runs():
             self.start()
         last = self._last
         if last is None:
@@ -108,7 +116,7 @@ class Watcher:
 
     def totals(self) -> Totals:
         """Return what the readings add up to until now; starts the thread where it does not run."""
-        if self._thread is None:
+        if not self._runs():
             self.start()
         with self._adding:
             return Totals(self._times.seconds(self._clock()), self._swaps.count, self._readings)
@@ -127,7 +135,7 @@ class Watcher:
         if thread is None or thread is threading.current_thread():
             return thread is None
         thread.join(timeout)
-        self._thread = None
+        self._thread, self._ending = None, thread
         return not thread.is_alive()
 
     def read_once(self) -> None:
@@ -149,6 +157,7 @@ class Watcher:
             return unknown_host(f"reading failed ({type(error).__name__})")
 
     def _run(self, stopped: threading.Event) -> None:
+        this_machine()  # asked for once in a process: here, where nobody waits for it
         while not stopped.is_set() and not self._closed.is_set():
             self.read_once()
             stopped.wait(self._every)

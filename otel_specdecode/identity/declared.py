@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ _lock = threading.RLock()
 _current: Declared | None = None
 
 
+def _renew_lock() -> None:
+    """Let the child of a fork go on, whoever held the lock in its parent."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def declare(
     *,
     run_id: str | None = None,
@@ -87,17 +97,12 @@ def declare(
         ValueError: Something is not as said above. Nothing is changed then.
     """
     global _current
-    made = Declared(
-        run_id=_run_id_of_environment() if run_id is None else _text("run_id", run_id),
-        draft_length=_draft_length(draft_length),
-        stop_sequences=_stop_sequences(stop_sequences),
-        sampling=_sampling(sampling),
-        gate_policy=_policy("gate_policy", gate_policy),
-        guard_policy=_policy("guard_policy", guard_policy),
-        side_load_note=None if side_load_note is None else _text("side_load_note", side_load_note),
+    made, complaints = _with_run_of_environment(
+        _made(run_id, draft_length, stop_sequences, sampling, gate_policy, guard_policy, side_load_note)
     )
     with _lock:
         _current = made
+    _warn(complaints)
     return made
 
 
@@ -105,23 +110,66 @@ def declared() -> Declared:
     """Return what is declared. Cheap, and raises nothing.
 
     As long as nothing called declare(), that is what the TOML file that OTEL_SPECDECODE_DECLARATION names says, with
-    declare()'s arguments as keys and paths relative to its folder. It is read once; if it is bad, one warning says so.
+    declare()'s arguments as keys and paths relative to its folder. What it says is kept; one warning says if it is bad.
     """
     return _current if _current is not None else _first()
 
 
 def _first() -> Declared:
+    """Read what the environment says. Threads that come at once may all read it, and one of them tells what is bad."""
+    global _current
+    location, complaints = os.environ.get(DECLARATION), []
+    made = Declared()
+    try:
+        if location:
+            made = _made(**_read(Path(location)))
+    except Exception as error:
+        # Nothing but texts of our own: the file's may hold anything, its folder a user's name.
+        reason = error if isinstance(error, _BadDeclarationError) else type(error).__name__
+        complaints.append(f"the declaration that {DECLARATION} names is not used: {reason}")
+    made, others = _with_run_of_environment(made)
     with _lock:
         if _current is not None:
             return _current
-        location = os.environ.get(DECLARATION)
-        try:
-            return declare(**_read(Path(location))) if location else declare()
-        except Exception as error:
-            # Nothing but texts of our own: the file's may hold anything, its folder a user's name.
-            reason = error if isinstance(error, _BadDeclarationError) else type(error).__name__
-            _logger.warning("the declaration that %s names is not used: %s", DECLARATION, reason)
-            return declare()
+        _current = made
+    _warn([*complaints, *others])
+    return made
+
+
+def _made(
+    run_id: Any = None,
+    draft_length: Any = None,
+    stop_sequences: Any = (),
+    sampling: Any = None,
+    gate_policy: Any = None,
+    guard_policy: Any = None,
+    side_load_note: Any = None,
+) -> Declared:
+    return Declared(
+        run_id=None if run_id is None else _text("run_id", run_id),
+        draft_length=_draft_length(draft_length),
+        stop_sequences=_stop_sequences(stop_sequences),
+        sampling=_sampling(sampling),
+        gate_policy=_policy("gate_policy", gate_policy),
+        guard_policy=_policy("guard_policy", guard_policy),
+        side_load_note=None if side_load_note is None else _text("side_load_note", side_load_note),
+    )
+
+
+def _with_run_of_environment(made: Declared) -> tuple[Declared, list[str]]:
+    """Add the environment's run where there is none; return also what is wrong with that."""
+    value = os.environ.get(RUN_ID)
+    if not value or made.run_id is not None:
+        return made, []
+    try:
+        return replace(made, run_id=_text(RUN_ID, value)), []
+    except ValueError as error:
+        return made, [f"{error}; there is no run id"]
+
+
+def _warn(complaints: Iterable[str]) -> None:
+    for complaint in complaints:
+        _logger.warning("%s", complaint)
 
 
 class _BadDeclarationError(ValueError):
@@ -144,17 +192,6 @@ def _read(path: Path) -> dict[str, Any]:
         if isinstance(policy, str) and not _HASH.fullmatch(policy):
             content[key] = path.expanduser().parent / Path(policy).expanduser()
     return content
-
-
-def _run_id_of_environment() -> str | None:
-    value = os.environ.get(RUN_ID)
-    if not value:
-        return None
-    try:
-        return _text(RUN_ID, value)
-    except ValueError as error:
-        _logger.warning("%s; there is no run id", error)
-        return None
 
 
 def _text(name: str, value: Any) -> str:

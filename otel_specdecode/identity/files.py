@@ -6,14 +6,10 @@ import hashlib
 import os
 import re
 import struct
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
-
-from otel_specdecode.identity.models import Fingerprint
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SAMPLES, _SAMPLE_BYTES = 16, 64 * 1024
@@ -23,7 +19,10 @@ Facts = TypeVar("Facts")
 
 
 class FileCache(Generic[Facts]):
-    """Facts of the files that were asked about last, for any thread. What fails is not kept."""
+    """Facts of the files that were asked about last, for any thread. What fails is not kept.
+
+    Takes no lock, which the child of a fork could inherit taken: each step on the table is atomic.
+    """
 
     def __init__(self, read: Callable[[Path], Facts], most: int = _MOST_FILES) -> None:
         """Begin empty.
@@ -34,8 +33,7 @@ class FileCache(Generic[Facts]):
         """
         self._read = read
         self._most = most
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, bool], tuple[tuple[int, int], Facts]] = OrderedDict()
+        self._known: dict[str, tuple[tuple[int, int], Facts]] = {}
 
     def facts(self, path: Path) -> Facts:
         """Return a file's facts, read anew if its size or time of change did change.
@@ -48,19 +46,12 @@ class FileCache(Generic[Facts]):
         """
         with named(path):
             status = os.stat(path)
-            # A link into a hub cache tells what the file behind it does not.
-            key, stamp = (os.path.realpath(path), path.is_symlink()), (status.st_size, status.st_mtime_ns)
-            with self._lock:
-                known = self._known.get(key)
-                if known is not None and known[0] == stamp:
-                    self._known.move_to_end(key)
-                    return known[1]
-            facts = self._read(path)
-            with self._lock:
-                self._known[key] = (stamp, facts)
-                self._known.move_to_end(key)
-                if len(self._known) > self._most:
-                    self._known.popitem(last=False)
+            key, stamp = os.path.realpath(path), (status.st_size, status.st_mtime_ns)
+            known = self._known.pop(key, None)
+            facts = known[1] if known is not None and known[0] == stamp else self._read(path)
+            self._known[key] = (stamp, facts)
+            for longest_ago in list(self._known)[: -self._most]:
+                self._known.pop(longest_ago, None)
             return facts
 
 
@@ -75,32 +66,37 @@ def named(path: Path) -> Iterator[None]:
         raise ValueError(f"{path.name} {error}") from None
 
 
-def hub_digest(path: Path) -> str | None:
-    """Return the content's sha256 if the file is a link into a hub cache, which names large files by it."""
+def hub_digest(files: Iterable[Path]) -> str | None:
+    """Return the sha256 of the content of files that are links into a hub cache, which names large files by it.
+
+    Of several files, the one over theirs; None if one is no such link.
+    """
+    each = [_hub_digest(file) for file in files]
+    known = [digest for digest in each if digest is not None]
+    return joined(known) if known and len(known) == len(each) else None
+
+
+def _hub_digest(path: Path) -> str | None:
     blob = Path(os.path.realpath(path))
     known = path.is_symlink() and blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name)
     return blob.name if known else None
 
 
-def fingerprint_of(path: Path, file: BinaryIO, header: bytes | bytearray | memoryview, start: int) -> Fingerprint:
-    """Fingerprint an open file: by its name in a hub cache, else by its header, its size and samples of what follows.
+def fingerprint_of(file: BinaryIO, header: bytes | bytearray | memoryview, start: int) -> str:
+    """Fingerprint an open file by its header, its size and samples of what follows.
 
     Args:
-        path: Where it lies.
         file: Is read from.
         header: All of it that tells what the weights are.
         start: Where the weights begin.
     """
-    known = hub_digest(path)
-    if known is not None:
-        return Fingerprint("sha256", known)
     size = os.fstat(file.fileno()).st_size
     digest = hashlib.sha256(header)
     digest.update(struct.pack("<Q", size))
     for place, length in _samples(start, size):
         file.seek(place)
         digest.update(file.read(length))
-    return Fingerprint("sampled", digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _samples(start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -113,11 +109,7 @@ def _samples(start: int, end: int) -> Iterator[tuple[int, int]]:
         yield start + (length - _SAMPLE_BYTES) * number // (_SAMPLES - 1), _SAMPLE_BYTES
 
 
-def joined(prints: Iterable[Fingerprint]) -> Fingerprint:
-    """Return the fingerprint of several files in order; of one file, its own."""
-    each = list(prints)
-    if len(each) == 1:
-        return each[0]
-    lines = "\n".join(f"{one.kind}:{one.value}" for one in each)
-    whole = all(one.kind == "sha256" for one in each)
-    return Fingerprint("sha256" if whole else "sampled", hashlib.sha256(lines.encode()).hexdigest())
+def joined(digests: Iterable[str]) -> str:
+    """Return the digest of several files in order, over theirs, each on a line; of one file, its own."""
+    each = list(digests)
+    return each[0] if len(each) == 1 else hashlib.sha256("\n".join(each).encode()).hexdigest()

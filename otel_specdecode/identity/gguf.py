@@ -8,10 +8,14 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from otel_specdecode.identity.files import FileCache, fingerprint_of, joined, named
+from otel_specdecode.identity.files import FileCache, fingerprint_of, hub_digest, joined, named
 from otel_specdecode.identity.gguf_header import Header, read_header
-from otel_specdecode.identity.models import Fingerprint, TokenizerIdentity
+from otel_specdecode.identity.models import TokenizerIdentity
 from otel_specdecode.identity.names import public_name, short_text
+
+FIRST_COMPARED_ID = 5
+"""The id from which llama.cpp's own speculative decoding compares the texts of tokens: families differ in what the
+first ones, control tokens, are called (common/speculative.cpp)."""
 
 _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.DOTALL | re.IGNORECASE)
 _NAMED = re.compile(r"(?P<stem>.*?)((-\d{5}-of-\d{5})?\.gguf)?", re.DOTALL | re.IGNORECASE)
@@ -36,10 +40,11 @@ _FILE_TYPES: dict[int, str] = {
 class GGUFFile:
     """What a GGUF file tells of the model in it; each fact is None where the file does not tell.
 
-    Of a split model, what its first shard tells, with fingerprint, parameters and bytes of all.
+    Of a split model, what its first shard tells, with digests, parameters and bytes of all.
 
     Attributes:
         fingerprint: Of the file, or of all shards.
+        content_sha256: Of the whole content, where all of it lies in a hub cache.
         architecture: `general.architecture`, such as `llama`.
         file_type: How the weights are quantised, by llama.h's name: `MOSTLY_Q4_K_M`, `MOSTLY_F16`, `ALL_F32`.
         tokenizer: The tokenizer in it.
@@ -51,7 +56,8 @@ class GGUFFile:
         size_bytes: Bytes of all tensors.
     """
 
-    fingerprint: Fingerprint
+    fingerprint: str
+    content_sha256: str | None = None
     architecture: str | None = None
     file_type: str | None = None
     tokenizer: TokenizerIdentity = field(default_factory=TokenizerIdentity)
@@ -85,18 +91,20 @@ def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
         ValueError: A file is not a GGUF file, of another version, or truncated.
         OSError: A file or shard is not there or cannot be read. Both name the file without its folder.
     """
-    files = [_FILES.facts(shard) for shard in _shards(Path(path))]
+    shards = _shards(Path(path))
+    files = [_FILES.facts(shard) for shard in shards]
+    first = replace(files[0], content_sha256=hub_digest(shards))
     if len(files) == 1:
-        return files[0]
+        return first
     return replace(
-        files[0],
+        first,
         fingerprint=joined(file.fingerprint for file in files),
         parameters=_total([file.parameters for file in files]),
         size_bytes=_total([file.size_bytes for file in files]),
     )
 
 
-def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
+def fingerprint(path: str | os.PathLike[str]) -> str:
     """Return the fingerprint alone; raises what read_gguf() does."""
     return read_gguf(path).fingerprint
 
@@ -136,13 +144,13 @@ def _total(numbers: list[int | None]) -> int | None:
 def _read(path: Path) -> GGUFFile:
     with open(path, "rb") as file:
         header = read_header(file)
-        return _facts(header, fingerprint_of(path, file, header.data, header.start))
+        return _facts(header, fingerprint_of(file, header.data, header.start))
 
 
 _FILES = FileCache(_read)
 
 
-def _facts(header: Header, print_: Fingerprint) -> GGUFFile:
+def _facts(header: Header, print_: str) -> GGUFFile:
     architecture = _name(header, "general.architecture")
     template = header.settings.get(b"tokenizer.chat_template")
     file_type = _number(header, "general.file_type")
@@ -166,7 +174,7 @@ def _tokenizer(header: Header) -> TokenizerIdentity:
     if tokens is None:
         return TokenizerIdentity(kind=kind, pre=pre)
     # The array itself has each token's length before it.
-    digest = hashlib.sha256(header.data[tokens.begin : tokens.end]).hexdigest()
+    digest = hashlib.sha256(header.data[header.place_of(tokens, FIRST_COMPARED_ID) : tokens.end]).hexdigest()
     return TokenizerIdentity(kind=kind, pre=pre, vocabulary_size=tokens.count, vocabulary_sha256=digest)
 
 

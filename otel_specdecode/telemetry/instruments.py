@@ -11,7 +11,7 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
-from otel_specdecode.telemetry.host_metrics import HOST_OBSERVERS, Observer
+from otel_specdecode.telemetry.host_metrics import HOST_OBSERVERS, Observer, watch
 from otel_specdecode.telemetry.labels import LabelKey, Labels
 from otel_specdecode.telemetry.names import SCHEMA_URL, Metric, Metrics
 from otel_specdecode.telemetry.tenancy import TenantLabels
@@ -42,6 +42,7 @@ class Instruments:
         self.collecting: Callable[[], None] | None = None
         self._configurations: dict[LabelKey, Labels] = {}
         self._seen: set[LabelKey] = set()
+        self._told: set[str] = set()
         self._thinners: dict[tuple[str, LabelKey], Thinner] = {}
         self._made: dict[str, Any] = {}
         observers: dict[Metric, Observer] = {
@@ -82,6 +83,12 @@ class Instruments:
         self._seen.add(key)
         return new
 
+    def first_told(self, manifest_id: str) -> bool:
+        """Return whether a manifest was not told of yet in this process, and remember it."""
+        new = manifest_id not in self._told
+        self._told.add(manifest_id)
+        return new
+
     def change_active(self, key: LabelKey, labels: Labels, change: int) -> None:
         """Count a request in or out."""
         self.active[key] = (labels, self.active.get(key, (labels, 0))[1] + change)
@@ -94,7 +101,7 @@ class Instruments:
             self._configurations.pop(next(iter(self._configurations)), None)
 
     def _observe_configurations(self, _: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(1, labels) for labels in list(self._configurations.values())]
+        return [Observation(1, labels) for labels in list(self._configurations.values())] if watch.goes_on else []
 
     def _observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.collecting is not None:
@@ -118,6 +125,7 @@ def _forget_parents_requests() -> None:
     for instruments in list(_made.values()):
         instruments.active.clear()
         instruments._configurations.clear()
+        instruments._told.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -54,17 +54,13 @@ class Listener:
         self._bound: Providers | None = None
         self._sinks: Sinks | None = None
         self._watches = False
+        self._closed = False
         self._watching = threading.Lock()
-        try:
-            providers = self._providers()
-            if _listens(providers[0]) or _listens(providers[1]):
-                self._bind(providers)
-        except Exception as error:
-            report_fault("the providers of telemetry could not be asked", error)
 
     def close(self) -> None:
-        """Stop to watch the machine on behalf of this listener. What has begun is still recorded."""
+        """Admit nothing more, and stop to watch the machine. What has begun is still recorded."""
         with self._watching:
+            self._closed = True
             watched, self._watches = self._watches, False
         if watched:
             watch.end()
@@ -77,7 +73,7 @@ class Listener:
                 return None
             if self._bound is None or any(one is not other for one, other in zip(providers, self._bound, strict=True)):
                 self._bind(providers)
-            if self._sinks is None:
+            if self._sinks is None or self._closed:
                 return None
             context = get_current()
             return OTelTicket(self._sinks, context, _under_client_span(context))
@@ -111,8 +107,9 @@ class Listener:
         )
         declared()  # may read a file, once: not at the first request
         with self._watching:
-            watched, self._watches = self._watches, True
-        if not watched:
+            begins = not self._watches and not self._closed
+            self._watches = self._watches or begins
+        if begins:
             watch.begin()
         self._bound = providers
         _last_bound = (*providers, logger_provider)

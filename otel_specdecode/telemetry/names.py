@@ -330,8 +330,8 @@ class Attr:
     """Hardware threads of the machine, in {thread}."""
 
     SPECDECODE_MACHINE_MEMORY_LIMIT: Final = "specdecode.machine.memory_limit"
-    """Memory of the machine, in By; on Apple silicon shared by processor and GPU. What a process may use at the
-    moment is `system.memory.limit`."""
+    """Memory of the machine, in By; on Apple silicon shared by processor and GPU. What the process may use of it is
+    `specdecode.host.memory_limit`."""
 
     SPECDECODE_MACHINE_PERFORMANCE_CORES: Final = "specdecode.machine.performance_cores"
     """Fast cores where there are two kinds, in {core}. macOS only."""
@@ -1022,6 +1022,19 @@ class Metrics:
         buckets=None,
     )
 
+    SPECDECODE_HOST_MEMORY_LIMIT: Final = Metric(
+        name="specdecode.host.memory_limit",
+        instrument="updowncounter",
+        unit="By",
+        brief=(
+            "Memory that the process may use, the limit of its cgroup where that is less than what the machine has, "
+            "`system.memory.limit`."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
     SPECDECODE_HOST_MEMORY_PRESSURE_STATUS: Final = Metric(
         name="specdecode.host.memory_pressure.status",
         instrument="updowncounter",
@@ -1283,7 +1296,7 @@ class Metrics:
         name="system.memory.limit",
         instrument="updowncounter",
         unit="By",
-        brief="Memory that there is at all, of the machine, or the limit of the process's cgroup.",
+        brief="Memory of the machine. What the process may use of it is `specdecode.host.memory_limit`.",
         value_type="int",
         labels=(),
         buckets=None,
@@ -1294,8 +1307,8 @@ class Metrics:
         instrument="counter",
         unit="{operation}",
         brief=(
-            "Pages read back from swap and written to it since the system started. Not page-ins, which count mapped "
-            "files too."
+            "Pages read back from swap and written to it since the system started, so the first value is no "
+            "increase. Not page-ins, which count mapped files too."
         ),
         value_type="int",
         labels=(Attr.SYSTEM_PAGING_DIRECTION,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from opentelemetry._logs import Logger
@@ -19,9 +19,10 @@ from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
 from otel_specdecode.generation.timeline import Stretch
 from otel_specdecode.host.machine import this_machine
-from otel_specdecode.host.sampler import Peaks, peak_sampler
+from otel_specdecode.host.sampler import peak_sampler
+from otel_specdecode.host.state import HostState
 from otel_specdecode.identity.declared import declared
-from otel_specdecode.identity.manifest import Manifest, Pair, manifest_of, vocabularies_differ
+from otel_specdecode.identity.manifest import Manifest, Pair, is_told, manifest_of, vocabularies_differ
 from otel_specdecode.telemetry.bursts import BurstWatch
 from otel_specdecode.telemetry.content import Capture, as_attributes, messages
 from otel_specdecode.telemetry.events import emit_content, emit_hazard, emit_manifest
@@ -41,11 +42,7 @@ VOCAB_MISMATCH = "vocab_mismatch"
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Where recordings go, and how they are to be written.
-
-    Attributes:
-        told: Ids of the manifests that were told of, each with the epoch of the recorder.
-    """
+    """Where recordings go, and how they are to be written."""
 
     tracer: Tracer
     logger: Logger
@@ -55,7 +52,6 @@ class Sinks:
     capture: Capture
     tenancy: Tenancy
     bursts: BurstWatch
-    told: set[tuple[int, str]] = field(default_factory=set)
 
 
 class OTelTicket:
@@ -156,8 +152,8 @@ class OTelRecording:
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Queue the last run of tokens and the end; in the child of a fork, drop them."""
         if self._epoch == self._sinks.recorder.epoch:
-            peaks = peak_sampler.end(self._memory)
-            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content, peaks))
+            peak_sampler.end(self._memory)
+            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content, watch.state()))
 
     def child(self) -> OTelTicket:
         """Return a ticket for one prompt of this batch."""
@@ -172,7 +168,7 @@ class OTelRecording:
 
     def start(self) -> None:
         """Start the span and count the request, on the recording thread."""
-        peak_sampler.ensure_thread()
+        peak_sampler.follow(self._memory)
         sinks, request, parent = self._sinks, self._request, self.context
         span = sinks.tracer.start_span(
             span_name(request), parent, SpanKind.INTERNAL, start_attributes(request), start_time=self._wall
@@ -186,7 +182,6 @@ class OTelRecording:
         tally = Tally(pass_entries=request.mode == "speculative")
         self._started = _Started(span, context, tally, metrics, caller, self._began)
         metrics.started()
-        self._identify(self._started)
 
     def _take(self, stretch: Stretch, facts: Facts) -> None:
         if self._started is not None:
@@ -204,12 +199,13 @@ class OTelRecording:
         if self._started is not None:
             self._started.contradicted = True
 
-    def _end(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None, peaks: Peaks) -> None:
+    def _end(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None, host: HostState) -> None:
         started = self._started
         if started is None:
             return
         record, hazards = None, facts.hazards
         try:
+            self._identify(started)
             self._fold(started, stretch, facts)
             record = self._close(started, facts, ending)
             if record is not None:
@@ -223,22 +219,20 @@ class OTelRecording:
             end_time = self._wall + max(ending.at - self._began, 0)
             if self._sinks.bursts.in_burst(self._request):
                 started.span.set_attribute(Attr.SPECDECODE_IN_BURST, True)
-            end_span(started.span, record, ending, hazards, self._surroundings(started, peaks), end_time)
+            end_span(started.span, record, ending, hazards, self._surroundings(started, host), end_time)
 
     def _identify(self, started: _Started) -> None:
-        """Tell what runs. The first request of a pair has its files read, on this thread."""
+        """Tell what runs, at the end: by then the engine's hooks have had the files read."""
         pair = self._request.pair
-        if not isinstance(pair, Pair):
-            return
         try:
+            if not isinstance(pair, Pair) or not is_told(pair):
+                return
             manifest = started.manifest = manifest_of(pair, self._declared)
             if self._request.mode == "speculative" and pair.target is not None and pair.draft is not None:
                 started.mismatched = vocabularies_differ(pair.target.identity(), pair.draft.identity())
             if self._request.batch_size is None and self._request.decodes:
                 self._sinks.instruments.configure(*configuration(self._request, manifest))
-            telling = (self._epoch, manifest.id)
-            if telling not in self._sinks.told:
-                self._sinks.told.add(telling)
+            if self._sinks.instruments.first_told(manifest.id):
                 profile = this_machine().profile
                 emit_manifest(self._sinks.logger, started.context, self._request, manifest, started.caller, profile)
         except Exception as error:
@@ -250,9 +244,10 @@ class OTelRecording:
             found.append(VOCAB_MISMATCH)
         return tuple(dict.fromkeys(found))
 
-    def _surroundings(self, started: _Started, peaks: Peaks) -> Surroundings:
+    def _surroundings(self, started: _Started, host: HostState) -> Surroundings:
         manifest_id = None if started.manifest is None else started.manifest.id
-        return Surroundings(started.caller, manifest_id, this_machine().profile, watch.state(), peaks)
+        peaks = peak_sampler.peaks(self._memory)
+        return Surroundings(started.caller, manifest_id, this_machine().profile, host, peaks)
 
     def _fold(self, started: _Started, stretch: Stretch, facts: Facts) -> None:
         seconds = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
 from opentelemetry import baggage
@@ -25,7 +24,6 @@ TENANT_METRICS = "OTEL_SPECDECODE_TENANT_METRICS"
 
 _DEFAULT_TENANT_KEYS = f"{Attr.SPECDECODE_TENANT_ID},tenant.id"
 _DEFAULT_SESSION_KEYS = f"{Attr.SPECDECODE_SESSION_ID},session.id"
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +92,5 @@ def _first(keys: tuple[str, ...], context: Context) -> str | None:
 
 
 def _fit(text: str) -> str:
-    """Shorten what callers send, and leave out what would break a line."""
-    return _UNPRINTABLE.sub("", text)[: thresholds()["labels"]["longest_name"]].strip()
+    """Shorten what callers send, and leave out what does not print: controls, separators, what turns text around."""
+    return "".join(filter(str.isprintable, text))[: thresholds()["labels"]["longest_name"]].strip()

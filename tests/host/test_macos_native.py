@@ -99,6 +99,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLibrary]:
     fake = FakeLibrary()
     library = native.declared(fake.library)
     monkeypatch.setattr(native, "system_library", lambda: library)
+    monkeypatch.setattr(native, "held_library", lambda: library)
     yield fake
     assert fake.registrations == 0, "a token was not given back"
 

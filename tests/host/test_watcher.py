@@ -276,3 +276,30 @@ def test_a_process_ends_at_once_while_a_reading_hangs() -> None:
     )
     assert (finished.stdout, finished.stderr) == ("0 None\n", "")
     assert time.monotonic() - began < 15
+
+
+def test_a_reading_that_hangs_is_not_joined_by_another_thread() -> None:
+    """Instrumented and uninstrumented again and again, meanwhile."""
+    reading, go_on = threading.Event(), threading.Event()
+
+    class Hanging:
+        def read(self) -> HostState:
+            reading.set()
+            go_on.wait(20)
+            return host_state(power_mode="low")
+
+    before = {thread for thread in threading.enumerate() if thread.name == THREAD_NAME}
+    watcher = Watcher(Hanging)
+    for _ in range(4):
+        watcher.start()
+        assert reading.wait(10)
+        assert not watcher.stop(timeout=0.0)
+    running = [thread for thread in threading.enumerate() if thread.name == THREAD_NAME and thread not in before]
+    assert len(running) == 1
+    watcher.start()
+    go_on.set()
+    deadline = time.monotonic() + 10
+    while watcher.current().power_mode.value != "low":
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert watcher.stop()

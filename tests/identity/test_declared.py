@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +235,33 @@ def test_many_threads_that_ask_first_read_the_file_once(
     for thread in threads:
         thread.join()
     assert len([record for record in caplog.records if record.name == LOG]) == 1
+
+
+def test_while_the_file_is_read_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may declare meanwhile, and that stands; a child that is forked meanwhile is not held up either."""
+    (tmp_path / "run.toml").write_text("draft_length = 4")
+    monkeypatch.setenv(DECLARATION, str(tmp_path / "run.toml"))
+    content = module._content
+
+    def read_while_another_thread_declares(path: Path) -> bytes:
+        other = threading.Thread(target=declare, kwargs={"draft_length": 2}, daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+        return content(path)
+
+    monkeypatch.setattr(module, "_content", read_while_another_thread_declares)
+    assert declared().draft_length == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_child_of_a_fork_can_declare_whatever_its_parent_was_at() -> None:
+    with module._lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+        if child == 0:
+            other = threading.Thread(target=declare, daemon=True)
+            other.start()
+            other.join(10)
+            os._exit(1 if other.is_alive() else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from otel_specdecode.identity.files import FileCache, joined
-from otel_specdecode.identity.models import Fingerprint
+from otel_specdecode.identity.files import FileCache, hub_digest, joined
+from tests.identity.weight_files import in_hub
 
 
 class Readings:
@@ -34,18 +35,10 @@ def readings() -> Readings:
 def test_a_file_is_read_once_by_whatever_way_it_is_reached(tmp_path: Path, readings: Readings) -> None:
     (tmp_path / "a").write_text("one")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("a")
     cache = FileCache(readings)
-    assert [cache.facts(tmp_path / way) for way in ("a", "./a", "folder/../a")] == ["one"] * 3
+    assert [cache.facts(tmp_path / way) for way in ("a", "./a", "folder/../a", "link")] == ["one"] * 4
     assert readings.of == ["a"]
-
-
-def test_a_link_is_read_for_itself(tmp_path: Path, readings: Readings) -> None:
-    """It may point into a hub's cache, whose names tell what the file does not."""
-    (tmp_path / "a").write_text("one")
-    (tmp_path / "b").symlink_to("a")
-    cache = FileCache(readings)
-    assert [cache.facts(tmp_path / name) for name in ("a", "b", "b")] == ["one"] * 3
-    assert readings.of == ["a", "b"]
 
 
 @pytest.mark.parametrize("change", ["size", "time"])
@@ -99,8 +92,45 @@ def test_many_threads_may_ask_at_once(tmp_path: Path, readings: Readings) -> Non
     assert (wrong, len(cache._known)) == ([], 2)
 
 
-def test_files_together_are_known_by_content_if_all_are() -> None:
-    whole, sampled = Fingerprint("sha256", "a" * 64), Fingerprint("sampled", "a" * 64)
-    assert joined([sampled]) == sampled
-    assert [joined(each).kind for each in ([whole, whole], [whole, sampled])] == ["sha256", "sampled"]
-    assert joined([whole, sampled]) != joined([sampled, whole])
+def test_a_file_may_be_asked_for_while_another_one_is_read(tmp_path: Path) -> None:
+    """As by a child that was forked meanwhile: nothing is held."""
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+
+    def read(path: Path) -> str:
+        return path.read_text() + (cache.facts(tmp_path / "b") if path.name == "a" else "")
+
+    cache = FileCache(read)
+    assert cache.facts(tmp_path / "a") == "ab"
+
+
+def test_files_together_have_the_digest_of_theirs_in_order() -> None:
+    one, other = "1" * 64, "2" * 64
+    assert joined([one]) == one
+    assert joined([one, other]) == hashlib.sha256(f"{one}\n{other}".encode()).hexdigest()
+    assert joined([one, other]) != joined([other, one])
+
+
+def test_a_hub_cache_has_the_sha256_of_the_content(tmp_path: Path) -> None:
+    """Of several files, over theirs; not if one lies elsewhere."""
+    links = [in_hub(tmp_path, name, name.encode()) for name in ("one", "two")]
+    digests = [hashlib.sha256(link.read_bytes()).hexdigest() for link in links]
+    assert hub_digest(links[:1]) == digests[0]
+    assert hub_digest(links) == joined(digests)
+    links[0].unlink()
+    links[0].write_bytes(b"one")
+    assert hub_digest(links) is None
+    assert hub_digest([]) is None
+
+
+def test_no_other_link_has_one(tmp_path: Path) -> None:
+    """One to a blob that is named by a git hash, one to a like name elsewhere, and a blob that is no link."""
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    targets = [blobs / ("a" * 40), tmp_path / ("a" * 64), blobs / ("a" * 64)]
+    links = [tmp_path / name for name in ("git", "elsewhere")]
+    for target in targets:
+        target.touch()
+    for link, target in zip(links, targets, strict=False):
+        link.symlink_to(target)
+    assert [hub_digest([file]) for file in (*links, targets[-1])] == [None] * 3

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_specdecode.identity import gguf
-from otel_specdecode.identity.gguf import fingerprint, gguf_name
-from otel_specdecode.identity.models import Fingerprint
+from otel_specdecode.identity.files import joined
+from otel_specdecode.identity.gguf import fingerprint, gguf_name, read_gguf
 from tests.identity.gguf_files import (
     ARRAY,
     F32,
@@ -30,9 +30,7 @@ from tests.identity.gguf_files import (
     text,
     written,
 )
-
-KIB, GB = 1024, 10**9
-
+from tests.identity.weight_files import GB, KIB, SAMPLED, Readings, changed_in_one_byte, in_hub
 
 # The name
 
@@ -94,7 +92,7 @@ def test_no_path_comes_through(path: str) -> None:
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A file whose data is longer than all that is sampled."""
-    return written(tmp_path / "model.gguf", bytes(range(256)) * 16 * KIB)
+    return written(tmp_path / "model.gguf", SAMPLED)
 
 
 # What the fingerprint covers
@@ -105,20 +103,14 @@ def test_it_is_of_the_content_and_not_of_the_name(model: Path, tmp_path: Path) -
     other = tmp_path / "renamed.gguf"
     other.write_bytes(model.read_bytes())
     assert fingerprint(model) == fingerprint(str(other))
-    assert fingerprint(model) == Fingerprint(
-        "sampled", "b72244a451399106a4a11fd46c481da56452374217ab3a5d23036c9de33bbabb"
-    )
+    assert fingerprint(model) == "b72244a451399106a4a11fd46c481da56452374217ab3a5d23036c9de33bbabb"
 
 
 def test_another_byte_is_another_fingerprint(model: Path) -> None:
     """In a setting, at the beginning and at the end of the data, and in one of the samples between."""
-    content = model.read_bytes()
-    beginning, sample = len(content) - 4 * KIB * KIB, (4 * KIB * KIB - 64 * KIB) * 7 // 15
     prints = {fingerprint(model)}
-    for place in (content.index(b"llama"), beginning, beginning + sample, len(content) - 1):
-        other = bytearray(content)
-        other[place] ^= 1
-        model.write_bytes(other)
+    for content in changed_in_one_byte(model.read_bytes(), b"llama"):
+        model.write_bytes(content)
         prints.add(fingerprint(model))
     assert len(prints) == 5
 
@@ -141,7 +133,7 @@ def test_versions_and_alignments_are_read(tmp_path: Path, version: int, alignmen
     """A file that is complete under its own alignment, and one byte short of it is not."""
     settings = (*SETTINGS, setting("general.alignment", UINT32, struct.pack("<I", alignment)))
     path = written(tmp_path / "x.gguf", bytes(64), settings=settings, version=version, alignment=alignment)
-    assert fingerprint(path).kind == "sampled"
+    assert fingerprint(path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="truncated"):
         fingerprint(path)
@@ -152,7 +144,7 @@ def test_quantised_tensors_have_the_size_of_their_blocks(tmp_path: Path) -> None
     path = tmp_path / "x.gguf"
     start = header(tensor("a", Q4_0, 0, 64, 3), tensor("b", NEWER, 64, 64, 3))
     path.write_bytes(start + bytes(6 * 18))
-    assert fingerprint(path).kind == "sampled"
+    assert fingerprint(path)
     path.write_bytes(start + bytes(6 * 18 - 1))
     with pytest.raises(ValueError, match="truncated"):
         fingerprint(path)
@@ -162,18 +154,7 @@ def test_a_file_of_a_vocabulary_alone_has_one(tmp_path: Path) -> None:
     """No tensor, and no padding."""
     path = tmp_path / "vocabulary.gguf"
     path.write_bytes(header(alignment=1))
-    assert fingerprint(path).kind == "sampled"
-
-
-class Counted(io.FileIO):
-    """A file that counts the bytes read from it."""
-
-    total = 0
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        Counted.total += count or 0
-        return count
+    assert fingerprint(path)
 
 
 def test_a_hundred_gigabytes_take_a_few_megabytes_of_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +163,9 @@ def test_a_hundred_gigabytes_take_a_few_megabytes_of_reading(tmp_path: Path, mon
     with path.open("wb") as file:
         file.write(start)
         file.truncate(len(start) + 100 * GB)
-    monkeypatch.setattr(Counted, "total", 0)
-    monkeypatch.setattr(gguf, "open", lambda path, _: io.BufferedReader(Counted(path)), raising=False)
+    readings = Readings(gguf, monkeypatch)
     before = fingerprint(path)
-    assert 16 * 64 * KIB <= Counted.total < 4 * KIB * KIB
+    assert 16 * 64 * KIB <= readings.total < 4 * KIB * KIB
     with path.open("r+b") as file:
         file.seek(-1, io.SEEK_END)
         file.write(b"\1")
@@ -195,35 +175,13 @@ def test_a_hundred_gigabytes_take_a_few_megabytes_of_reading(tmp_path: Path, mon
 # Hub caches and shards
 
 
-def in_hub(folder: Path, name: str, content: bytes) -> Path:
-    """A file of a snapshot, as a hub cache lays it out: a link to the blob that is named by its sha256."""
-    blobs, snapshot = folder / "blobs", folder / "snapshots" / "0123abc"
-    for each in (blobs, snapshot):
-        each.mkdir(parents=True, exist_ok=True)
-    blob = blobs / hashlib.sha256(content).hexdigest()
-    blob.write_bytes(content)
-    link = snapshot / name
-    link.symlink_to(Path("..", "..", "blobs", blob.name))
-    return link
-
-
-def test_a_hub_cache_knows_the_contents_sha256(model: Path, tmp_path: Path) -> None:
+def test_a_hub_cache_has_the_contents_sha256_beside_the_fingerprint(model: Path, tmp_path: Path) -> None:
+    """The fingerprint is that of any copy."""
     content = model.read_bytes()
     link = in_hub(tmp_path / "models--acme--Tiny", "tiny.gguf", content)
-    assert fingerprint(link) == Fingerprint("sha256", hashlib.sha256(content).hexdigest())
-
-
-def test_other_links_are_read_through(model: Path, tmp_path: Path) -> None:
-    """A link to a blob that is named by a git hash, one to a like name elsewhere, and a blob that is no link."""
-    content, blobs = model.read_bytes(), tmp_path / "blobs"
-    blobs.mkdir()
-    targets = [blobs / ("a" * 40), tmp_path / ("a" * 64), blobs / ("a" * 64)]
-    links = [tmp_path / name for name in ("git.gguf", "elsewhere.gguf")]
-    for target in targets:
-        target.write_bytes(content)
-    for link, target in zip(links, targets, strict=False):
-        link.symlink_to(target)
-    assert {fingerprint(path) for path in (*links, targets[-1])} == {fingerprint(model)}
+    told, alike = read_gguf(link), read_gguf(model)
+    assert (told.content_sha256, alike.content_sha256) == (hashlib.sha256(content).hexdigest(), None)
+    assert replace(told, content_sha256=None) == alike
 
 
 def test_a_blob_that_is_no_model_has_none(tmp_path: Path) -> None:
@@ -235,20 +193,19 @@ def test_a_split_model_is_all_its_shards(tmp_path: Path) -> None:
     """Whichever is asked about; one that changes changes the whole."""
     shards = [written(tmp_path / f"big-0000{n}-of-00003.gguf", bytes([n]) * 64) for n in (1, 2, 3)]
     (whole,) = {fingerprint(shard) for shard in shards}
-    assert whole.kind == "sampled"
     written(shards[2], bytes([9]) * 64)
     assert fingerprint(shards[0]) != whole
 
 
-def test_a_split_model_in_a_hub_cache_is_known_by_content(tmp_path: Path) -> None:
-    """The sha256 of its shards' sha256s, in order. With one shard from elsewhere it no longer is."""
+def test_a_split_model_in_a_hub_cache_has_the_sha256_over_all_its_shards(tmp_path: Path) -> None:
+    """Of another folder with the same shards, the fingerprint is the same."""
     contents = [header(tensor("a", F32, 0, 1)) + bytes([n] * 4) for n in (1, 2)]
-    links = [in_hub(tmp_path / "m", f"big-0000{n}-of-00002.gguf", each) for n, each in enumerate(contents, 1)]
-    lines = "\n".join(f"sha256:{hashlib.sha256(each).hexdigest()}" for each in contents)
-    assert fingerprint(links[1]) == Fingerprint("sha256", hashlib.sha256(lines.encode()).hexdigest())
-    links[0].unlink()
-    links[0].write_bytes(contents[0])
-    assert fingerprint(links[1]).kind == "sampled"
+    names = [f"big-0000{n}-of-00002.gguf" for n in (1, 2)]
+    links = [in_hub(tmp_path / "m", *each) for each in zip(names, contents, strict=True)]
+    for name, content in zip(names, contents, strict=True):
+        (tmp_path / name).write_bytes(content)
+    assert fingerprint(links[1]) == fingerprint(tmp_path / names[0])
+    assert read_gguf(links[1]).content_sha256 == joined(hashlib.sha256(each).hexdigest() for each in contents)
 
 
 def test_one_shard_of_one_is_a_file_as_any_other(model: Path, tmp_path: Path) -> None:

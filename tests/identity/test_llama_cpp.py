@@ -22,6 +22,7 @@ from otel_specdecode.identity.llama_cpp import loaded_model
 from otel_specdecode.identity.models import LoadedModel, ModelIdentity, TokenizerIdentity
 from otel_specdecode.tiny_pair import model_path
 from otel_specdecode.tiny_pair.gguf import convert
+from tests.identity.weight_files import in_hub
 
 pytestmark = pytest.mark.llama_cpp
 
@@ -40,8 +41,8 @@ def opened(file: Path) -> Iterator[Open]:
     loaded: list[Any] = []
 
     def load(**options: Any) -> Any:
-        common = {"n_ctx": 512, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
-        loaded.append(llama_cpp.Llama(str(file), **{**common, **options}))
+        common = {"model_path": str(file), "n_ctx": 512, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
+        loaded.append(llama_cpp.Llama(**{**common, **options}))
         return loaded[-1]
 
     yield load
@@ -142,6 +143,14 @@ def test_the_file_is_found_from_another_folder_too(
     assert model.identity().fingerprint == fingerprint(file)
 
 
+def test_a_hub_caches_link_and_a_copy_of_another_name_are_one_model(file: Path, opened: Open, tmp_path: Path) -> None:
+    """But for the name, and the sha256 that the cache has."""
+    link = in_hub(tmp_path / "models--acme--Tiny", "acme-f16.gguf", file.read_bytes())
+    here, there = told(opened()), told(opened(model_path=str(link)))
+    assert (there.name, there.content_sha256) == ("acme-f16", link.resolve().name)
+    assert replace(there, name=here.name, content_sha256=None) == here
+
+
 def test_no_path_is_told(file: Path, opened: Open) -> None:
     assert str(file.parent) not in repr(told(opened()))
     assert "/" not in repr(told(opened()))
@@ -177,14 +186,16 @@ def test_what_is_no_model_tells_nothing() -> None:
 
 
 def test_an_adapter_is_told_with_its_scale(file: Path, opened: Open, tmp_path: Path) -> None:
-    """Its file's fingerprint. One that has gone leaves the model's facts."""
+    """Its file's fingerprint. One that has gone leaves the model without, which else would pass for one without."""
     llama = opened()
     whole = told(llama)
     llama.lora_path, llama.lora_scale = str(file), 0.5
     with_adapter = replace(whole, settings=tuple(sorted([*whole.settings, ("lora_scale", 0.5)])))
     assert told(llama) == replace(with_adapter, adapter=fingerprint(file))
     llama.lora_path = str(tmp_path / "gone.gguf")
-    assert told(llama) == with_adapter
+    assert told(llama) == replace(
+        with_adapter, fingerprint=None, tokenizer=replace(whole.tokenizer, vocabulary_sha256=None)
+    )
 
 
 @pytest.mark.parametrize("type_", [0, 1, 2, 3, 6, 7, 8, 20, 30])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -17,17 +18,19 @@ from hypothesis import strategies as st
 from otel_specdecode.identity import manifest as module
 from otel_specdecode.identity.declared import Declared
 from otel_specdecode.identity.engines import EngineIdentity
-from otel_specdecode.identity.manifest import Manifest, Pair, manifest_of, schema, vocabularies_differ
+from otel_specdecode.identity.manifest import Manifest, Pair, is_told, manifest_of, schema, vocabularies_differ
 from otel_specdecode.identity.mlx_lm import describe_folder
-from otel_specdecode.identity.models import Fingerprint, LoadedModel, ModelIdentity, TokenizerIdentity
+from otel_specdecode.identity.models import LoadedModel, ModelIdentity, TokenizerIdentity
 from otel_specdecode.tiny_pair import model_path
+from tests.identity.weight_files import in_hub
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs the [dev] extra")
 
 TARGET = ModelIdentity(
     name="acme/Tiny-1M",
-    fingerprint=Fingerprint("sampled", "1" * 64),
-    adapter=Fingerprint("sha256", "2" * 64),
+    fingerprint="1" * 64,
+    content_sha256="a" * 64,
+    adapter="2" * 64,
     architecture="llama",
     quantization="4 bits, group 64",
     parameters=1_000_000,
@@ -36,7 +39,7 @@ TARGET = ModelIdentity(
     chat_template_sha256="5" * 64,
     settings=(("lora_scale", 1.0), ("n_ctx", 512), ("type_k", "f16")),
 )
-DRAFT = ModelIdentity(name="acme/Draft-100K", fingerprint=Fingerprint("sha256", "6" * 64))
+DRAFT = ModelIdentity(name="acme/Draft-100K", fingerprint="6" * 64)
 DECLARED = Declared(
     run_id="canary-7",
     draft_length=4,
@@ -73,7 +76,11 @@ def check(manifest: Manifest) -> None:
     """The document is as the schema says, and its id as the document's own text says."""
     jsonschema.validate(manifest.document, schema(), cls=jsonschema.Draft202012Validator)
     assert json.loads(manifest.to_json()) == manifest.document
-    content = {key: value for key, value in manifest.document.items() if key != "manifest_id"}
+    content = json.loads(manifest.to_json())
+    del content["manifest_id"]
+    for model in (content["target"], content["draft"].get("model", {})):
+        for key in ("name", "content_sha256"):
+            model.pop(key, None)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert manifest.id == manifest.document["manifest_id"] == hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -87,12 +94,12 @@ def test_one_document_and_its_id_are_pinned() -> None:
     manifest = made()
     check(manifest)
     assert manifest.to_json() + "\n" == GOLDEN.read_text(encoding="utf-8")
-    assert manifest.id == "e607bc29fde2c3b2"
+    assert manifest.id == "4a580d73fdfb6c1c"
     assert (manifest.engine_version, manifest.runtime_version) == ("0.32.2", "0.32.4")
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    manifest = made(None, None, Declared(), "other", "none", ())
+    manifest = made(ModelIdentity(fingerprint="1" * 64), None, Declared(), "other", "none", ())
     check(manifest)
     library = {"name": "otel-specdecode", "version": module.__version__}
     assert manifest.document == {
@@ -100,10 +107,10 @@ def test_what_is_not_known_is_left_out() -> None:
         "manifest_id": manifest.id,
         "library": library,
         "engine": {"provider": "other"},
+        "target": {"fingerprint": "1" * 64},
         "draft": {"method": "none"},
     }
     assert manifest == Manifest(manifest.id, {}, None, None, None)
-    assert "target" not in made(ModelIdentity(), None).document
 
 
 def test_the_run_is_not_in_it() -> None:
@@ -130,9 +137,9 @@ def test_no_folder_is_in_it() -> None:
 
 # The id
 
+CHANGED_PLACE: dict[str, Any] = {"name": "other", "content_sha256": "b" * 64}
 CHANGED_MODEL: dict[str, Any] = {
-    "name": "other",
-    "fingerprint": Fingerprint("sha256", "1" * 64),
+    "fingerprint": "9" * 64,
     "adapter": None,
     "architecture": "qwen2",
     "quantization": "8 bits, group 64",
@@ -160,14 +167,14 @@ CHANGED_DECLARED: dict[str, Any] = {
 
 
 def test_every_fact_is_tried_below() -> None:
-    assert CHANGED_MODEL.keys() == {field.name for field in fields(ModelIdentity)}
+    assert CHANGED_MODEL.keys() | CHANGED_PLACE.keys() == {field.name for field in fields(ModelIdentity)}
     assert CHANGED_TOKENIZER.keys() == {field.name for field in fields(TokenizerIdentity)}
     assert CHANGED_DECLARED.keys() | {"run_id"} == {field.name for field in fields(Declared)}
 
 
 def test_a_change_of_any_fact_is_another_id() -> None:
     """Of target, draft, their tokenizers, what was declared, the draft's settings, method and engine."""
-    all_made = [made(), made(None), made(TARGET, None), made(DRAFT, TARGET)]
+    all_made = [made(), made(TARGET, None), made(DRAFT, TARGET)]
     for key, value in CHANGED_MODEL.items():
         all_made += [
             made(replace(TARGET, **{key: value})),
@@ -190,6 +197,34 @@ def test_another_version_of_engine_or_library_is_another_id(monkeypatch: pytest.
         monkeypatch.setattr(module, "engine_identity", lambda _, identity=identity: identity)
         ids.add(made().id)
     assert len(ids) == 4
+
+
+def test_another_place_is_the_same_id() -> None:
+    """Its name, and whether a hub cache has the sha256 of what lies there. The document tells both."""
+    for key, value in CHANGED_PLACE.items():
+        for other in (made(replace(TARGET, **{key: value})), made(TARGET, replace(DRAFT, **{key: value}))):
+            check(other)
+            assert other.id == made().id
+            assert other.document != made().document
+
+
+def test_a_copy_in_another_folder_and_a_hub_caches_snapshot_have_the_same_id(tmp_path: Path) -> None:
+    """As if it were one model."""
+    shipped = model_path("target")
+    copy = tmp_path / "home" / "ada" / "my-model"
+    shutil.copytree(shipped, copy)
+    for file in copy.iterdir():
+        in_hub(tmp_path / "models--acme--Tiny", file.name, file.read_bytes())
+    snapshot = tmp_path / "models--acme--Tiny" / "snapshots" / "0123abc"
+    manifests = [
+        manifest_of(Pair("mlx", "none", LoadedModel(describe_folder(folder))), Declared())
+        for folder in (shipped, copy, snapshot)
+    ]
+    names = [each.document["target"]["name"] for each in manifests]
+    assert names == ["target", "my-model", "acme/Tiny"]
+    assert len({each.id for each in manifests}) == 1
+    weights = hashlib.sha256((copy / "model.safetensors").read_bytes()).hexdigest()
+    assert [each.document["target"].get("content_sha256") for each in manifests] == [None, None, weights]
 
 
 def test_another_run_is_the_same_id() -> None:
@@ -235,6 +270,37 @@ def test_every_process_comes_to_the_same_id(seed: str) -> None:
     )
     model = LoadedModel(describe_folder(model_path("target")))
     assert finished.stdout == manifest_of(Pair("mlx", "none", model), Declared()).to_json() + "\n"
+
+
+# What has none
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "draft", "told"),
+    [
+        ("none", TARGET, None, True),
+        ("prompt_lookup", TARGET, None, True),
+        ("draft_model", TARGET, DRAFT, True),
+        ("custom", TARGET, DRAFT, True),
+        ("none", None, None, False),
+        ("none", ModelIdentity("a"), None, False),
+        ("draft_model", TARGET, None, False),
+        ("draft_model", TARGET, ModelIdentity("a"), False),
+        ("custom", TARGET, ModelIdentity("a"), False),
+        ("draft_model", ModelIdentity("a"), DRAFT, False),
+    ],
+)
+def test_what_runs_is_told_if_every_model_has_a_fingerprint(
+    method: str, target: ModelIdentity | None, draft: ModelIdentity | None, told: bool
+) -> None:
+    """Without one, two models that differ would have one id."""
+    models = [None if each is None else LoadedModel(each) for each in (target, draft)]
+    assert is_told(Pair("mlx", method, *models)) is told
+
+
+def test_whoever_asks_has_the_files_read() -> None:
+    model = LoadedModel(ModelIdentity("a"), lambda known: replace(known, fingerprint="1" * 64))
+    assert is_told(Pair("mlx", "none", model))
 
 
 # What it costs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -17,7 +18,8 @@ def test_given_providers_are_flushed_too() -> None:
     """Providers that were given to instrument() need not be the global ones: flush() has them export as well."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=3_600_000))
-    list(fake_stream(Listener(tracer_provider=provider), Script(tokens=3), FakeClock()))
+    with closing(Listener(tracer_provider=provider)) as listener:
+        list(fake_stream(listener, Script(tokens=3), FakeClock()))
     assert exporter.get_finished_spans() == ()
     assert otel_specdecode.flush(20)
     assert len(exporter.get_finished_spans()) == 1
@@ -37,7 +39,8 @@ def test_a_provider_that_hangs_does_not_hold_up_the_caller() -> None:
 
     provider = TracerProvider()
     provider.add_span_processor(Hanging())
-    list(fake_stream(Listener(tracer_provider=provider), Script(tokens=3), FakeClock()))
+    with closing(Listener(tracer_provider=provider)) as listener:
+        list(fake_stream(listener, Script(tokens=3), FakeClock()))
     assert not otel_specdecode.flush(0.2)
     release.set()
     assert otel_specdecode.flush(20)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from otel_specdecode.generation.observer import AllocatorMemory
+from otel_specdecode.host.machine import this_machine
 from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
 from otel_specdecode.host.state import STATES, HostState, unknown_host
 from otel_specdecode.host.watcher import Totals, Watcher
@@ -46,7 +47,8 @@ class FakeWatcher:
     def start(self) -> None:
         self.told.append("start")
 
-    def stop(self) -> bool:
+    def stop(self, timeout: float) -> bool:
+        assert timeout == 0, "uninstrument() must not wait for a command"
         self.told.append("stop")
         return True
 
@@ -101,7 +103,8 @@ def test_seconds_in_state_come_from_the_totals(machine: FakeWatcher) -> None:
             Metrics.SYSTEM_PAGING_OPERATIONS,
             [(3, {Attr.SYSTEM_PAGING_DIRECTION: "in"}), (5, {Attr.SYSTEM_PAGING_DIRECTION: "out"})],
         ),
-        (Metrics.SYSTEM_MEMORY_LIMIT, [(8_000, {})]),
+        (Metrics.SPECDECODE_HOST_MEMORY_LIMIT, [(8_000, {})]),
+        (Metrics.SYSTEM_MEMORY_LIMIT, [(this_machine().memory_total, {})]),
         (Metrics.SPECDECODE_HOST_MEMORY_AVAILABLE, [(2_000, {})]),
         (Metrics.HW_BATTERY_CHARGE, [(0.33, {Attr.HW_ID: "battery"})]),
         (Metrics.SPECDECODE_HOST_SWAP_EPISODES, [(2, {})]),
@@ -123,7 +126,8 @@ def test_what_cannot_be_read_is_no_point_and_never_a_0(machine: FakeWatcher, mon
     machine.state = unknown_host("nothing to read")
     monkeypatch.setattr(host_metrics, "process_memory", lambda: ProcessMemory(None))
     monkeypatch.setattr(host_metrics, "lifetime_peaks", lambda: LifetimePeaks(None, None))
-    numbers = [metric for metric in HOST_OBSERVERS if not metric.name.endswith((".status", ".time"))]
+    states = (".status", ".time", Metrics.SYSTEM_MEMORY_LIMIT.name)
+    numbers = [metric for metric in HOST_OBSERVERS if not metric.name.endswith(states)]
     assert {metric.name: observed(metric) for metric in numbers} == {metric.name: [] for metric in numbers}
 
 
@@ -131,6 +135,21 @@ def test_while_nobody_watches_nothing_is_read_and_no_point_made(machine: FakeWat
     assert {metric.name: observed(metric) for metric in HOST_OBSERVERS} == {m.name: [] for m in HOST_OBSERVERS}
     assert host_metrics.watch.state() is host_metrics.UNWATCHED
     assert machine.told == []
+
+
+def test_another_library_can_have_them_instead(machine: FakeWatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SPECDECODE_HOST_METRICS", "false")
+    host_metrics.watch.begin()
+    assert {metric.name: observed(metric) for metric in HOST_OBSERVERS} == {m.name: [] for m in HOST_OBSERVERS}
+    assert host_metrics.watch.state() is HOT
+
+
+def test_a_lifetime_mark_that_lags_behind_is_not_below_what_there_is(
+    machine: FakeWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_metrics, "process_memory", lambda: ProcessMemory(101))
+    host_metrics.watch.begin()
+    assert observed(Metrics.SPECDECODE_PROCESS_PEAK_RSS_LIFETIME) == [(101, {})]
 
 
 def test_the_machine_is_read_from_the_first_watcher_to_the_last(machine: FakeWatcher) -> None:
@@ -167,7 +186,7 @@ def value(telemetry: Telemetry, metric: Metric) -> float:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_real_process_and_machine(telemetry: Telemetry) -> None:
     """Against /proc, read here by other code."""
-    telemetry.listener()
+    telemetry.listener().admit()
     with open("/proc/self/status", encoding="ascii") as file:
         status = {key: rest.split() for key, _, rest in (line.partition(":") for line in file)}
     assert value(telemetry, Metrics.PROCESS_MEMORY_USAGE) == pytest.approx(int(status["VmRSS"][0]) * 1024, rel=0.05)
@@ -177,7 +196,7 @@ def test_the_real_process_and_machine(telemetry: Telemetry) -> None:
 
 
 def test_machine_metrics_are_there_before_the_first_request_and_conform(telemetry: Telemetry) -> None:
-    telemetry.listener()
+    telemetry.listener().admit()
     names = {point.metric for point in telemetry.points()}
     assert {Metrics.PROCESS_MEMORY_USAGE.name, Metrics.SPECDECODE_HOST_THERMAL_STATE_TIME.name} <= names
     assert_conformant(metrics=telemetry.metrics_data())
@@ -188,6 +207,8 @@ def test_after_the_last_listener_is_closed_no_thread_reads_the_machine(monkeypat
     monkeypatch.setattr(host_metrics, "host_watcher", watcher)
     made = Telemetry()
     listeners = [made.listener(), made.listener()]
+    assert watcher._thread is None
+    assert all(listener.admit() for listener in listeners)
     assert watcher._thread is not None
     listeners[0].close()
     assert watcher._thread is not None
@@ -195,5 +216,6 @@ def test_after_the_last_listener_is_closed_no_thread_reads_the_machine(monkeypat
     listeners[1].close()
     assert watcher._thread is None
     assert not [point for point in made.points() if point.metric.startswith("specdecode.host.")]
+    assert listeners[0].admit() is None
     assert watcher._thread is None
     made.shutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,17 +22,18 @@ SPECULATIVE = Script(rounds=(FakeRound(4, 3), FakeRound(4, 5)))
 
 
 @pytest.fixture(autouse=True)
-def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test declares is not there in the next."""
     monkeypatch.delenv("OTEL_SPECDECODE_RUN_ID", raising=False)
     monkeypatch.setattr(declared, "_current", None)
-    return
 
 
 def model(name: str, vocabulary: str = "v") -> LoadedModel:
     """A loaded model; its vocabulary has eight tokens."""
     return LoadedModel(
-        ModelIdentity(name, tokenizer=TokenizerIdentity("BPE", vocabulary_size=8, vocabulary_sha256=vocabulary))
+        ModelIdentity(
+            name, "f" * 64, tokenizer=TokenizerIdentity("BPE", vocabulary_size=8, vocabulary_sha256=vocabulary)
+        )
     )
 
 
@@ -94,14 +94,14 @@ def test_where_the_engine_does_not_tell_there_is_no_id_and_no_event(telemetry: T
 
 def test_a_run_id_is_on_spans_and_events_and_not_in_the_manifest_id(telemetry: Telemetry) -> None:
     pair = both()
-    play(telemetry, SPECULATIVE, pair)
-    declared.declare(run_id="canary-7")
-    play(telemetry, SPECULATIVE, pair)
-    first, second = telemetry.spans()
-    assert Attr.SPECDECODE_RUN_ID not in (first.attributes or {})
-    assert (second.attributes or {})[Attr.SPECDECODE_RUN_ID] == "canary-7"
-    assert manifests(telemetry)[-1][Attr.SPECDECODE_RUN_ID] == "canary-7"
+    for run in ("canary-7", "canary-8"):
+        declared.declare(run_id=run)
+        play(telemetry, SPECULATIVE, pair)
+    assert [(span.attributes or {})[Attr.SPECDECODE_RUN_ID] for span in telemetry.spans()] == ["canary-7", "canary-8"]
     assert len({*manifest_ids(telemetry)}) == 1
+    (told,) = manifests(telemetry)
+    assert told[Attr.SPECDECODE_RUN_ID] == "canary-7"
+    assert "canary" not in told[Attr.SPECDECODE_MANIFEST_DOCUMENT]
 
 
 def test_a_declared_policy_is_in_the_manifest(telemetry: Telemetry) -> None:
@@ -160,10 +160,24 @@ def test_vocabularies_that_differ_are_a_hazard(telemetry: Telemetry, pair: Pair,
         assert telemetry.total("specdecode.hazards", hazard_id="vocab_mismatch") == 1
 
 
-def test_files_that_cannot_be_read_leave_a_manifest_of_what_is_known(telemetry: Telemetry) -> None:
-    def fails(_: ModelIdentity) -> ModelIdentity:
-        raise OSError("the disk is gone")
+def test_without_fingerprints_there_is_no_id_until_the_files_can_be_read(telemetry: Telemetry) -> None:
+    """An id over a name alone would be equal for any weights of that name."""
+    tries = []
 
-    play(telemetry, AUTOREGRESSIVE, Pair("mlx", "none", LoadedModel(ModelIdentity("target"), fails)))
-    (told,) = manifests(telemetry)
-    assert json.loads(told[Attr.SPECDECODE_MANIFEST_DOCUMENT])["target"] == {"name": "target"}
+    def read(known: ModelIdentity) -> ModelIdentity:
+        tries.append(known)
+        if len(tries) == 1:
+            raise OSError("the disk is gone")
+        return replace(known, fingerprint="f" * 64)
+
+    pair = Pair("mlx", "none", LoadedModel(ModelIdentity("target"), read))
+    for _ in range(2):
+        play(telemetry, AUTOREGRESSIVE, pair)
+    first, second = manifest_ids(telemetry)
+    assert first is None
+    assert [told[Attr.SPECDECODE_MANIFEST_ID] for told in manifests(telemetry)] == [second]
+
+
+def test_a_draft_that_is_not_known_leaves_the_pair_without_an_id(telemetry: Telemetry) -> None:
+    play(telemetry, SPECULATIVE, Pair("mlx", "draft_model", model("target")))
+    assert manifest_ids(telemetry) == [None]

@@ -17,6 +17,7 @@ REQUESTS = """
     import os, sys, threading, time
     from otel_specdecode.host.sampler import peak_sampler
     from otel_specdecode.telemetry.host_metrics import watch
+    from otel_specdecode.telemetry.listener import recorder
     from otel_specdecode.testing import Telemetry
     from otel_specdecode.testing.fake import FakeClock, Script, fake_stream
     from tests import proc
@@ -41,6 +42,10 @@ REQUESTS = """
     def take():
         proc.take_for_150_ms(200 * MIB)
 """
+
+
+AT_ONCE = 4.0
+"""Seconds that a loaded machine may take to end a process; what is still to be recorded may take 5 s."""
 
 
 def run(program: str, **variables: str) -> str:
@@ -125,7 +130,7 @@ def test_the_child_of_a_fork_watches_the_machine_itself() -> None:
         seconds = telemetry.total("specdecode.host.memory_pressure.time")
         assert seconds < 20, seconds
         listener.close()
-        assert proc.threads("otel-specdecode-host") == []
+        proc.wait_for(lambda: not proc.threads("otel-specdecode-host"))
     """
     run(fork(child))
 
@@ -148,6 +153,7 @@ def test_forks_while_32_threads_have_requests_lock_nothing_up() -> None:
     def requests():
         while not stop.is_set():
             list(stream())
+            recorder.drain(20)  # no more is waiting than there are threads
 
     running = [threading.Thread(target=requests, daemon=True) for _ in range(32)]
     for thread in running:
@@ -187,9 +193,10 @@ def test_a_new_record_is_exact_also_below_the_peak_of_the_process_that_started_t
     with proc.taken(600 * proc.MIB):
         run(
             """
-            peak_sampler.ensure_thread = lambda: None
+            peak_sampler._start = lambda: None
             before = proc.resident()
             def rise():
+                recorder.drain(20)  # the reading at the beginning is over
                 with proc.taken(200 * MIB):
                     pass
             found = request(rise)
@@ -205,12 +212,13 @@ def test_a_process_ends_at_once_with_a_request_open() -> None:
         list(stream())
         open_stream = stream()
         next(open_stream)
+        peak_sampler._linger = 60
         proc.wait_for(lambda: proc.threads("otel-specdecode-memory"))
         telemetry.spans()
         print(time.monotonic())
         """
     )
-    assert time.monotonic() - float(printed) < 1.0
+    assert time.monotonic() - float(printed) < AT_ONCE
 
 
 def test_a_process_that_nobody_told_to_end_goes_on_without_a_sampler() -> None:
@@ -218,12 +226,13 @@ def test_a_process_that_nobody_told_to_end_goes_on_without_a_sampler() -> None:
     run(
         """
         list(stream())
+        proc.wait_for(lambda: watch.state().memory_available.known)  # the watcher opens files while it reads
         proc.wait_for(lambda: not proc.threads("otel-specdecode-memory"))
         before = sorted(os.listdir("/proc/self/fd"))
         for _ in range(200):
             list(stream())
         proc.wait_for(lambda: not proc.threads("otel-specdecode-memory"))
-        assert sorted(os.listdir("/proc/self/fd")) == before
+        proc.wait_for(lambda: sorted(os.listdir("/proc/self/fd")) == before)
         assert threading.active_count() == 3, threading.enumerate()  # this one, the recorder and the watcher
         """
     )

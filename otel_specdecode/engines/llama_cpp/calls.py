@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from otel_specdecode.engines.arguments import Arguments, integer, number
+from otel_specdecode.engines.arguments import Arguments, held, integer, number
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
 from otel_specdecode.identity.gguf import gguf_name
 from otel_specdecode.identity.llama_cpp import loaded_model
 from otel_specdecode.identity.manifest import Pair
 from otel_specdecode.identity.models import LoadedModel, Setting
+
+_MOST_STOPS, _LONGEST_STOP = 16, 256
 
 PROVIDER = "llama_cpp"
 """GenAI provider name. A dot would read as a sub-namespace, so it is not `llama.cpp`."""
@@ -68,12 +71,12 @@ class CallReader:
         model = getattr(llama, "draft_model", None)
         if model is None:
             return Draft()
-        length = integer(getattr(model, "num_pred_tokens", None))
+        length = integer(held(model, "num_pred_tokens"))
         if isinstance(model, self._lookup_class):
-            ngram = integer(getattr(model, "max_ngram_size", None))
+            ngram = integer(held(model, "max_ngram_size"))
             return Draft("prompt_lookup", length, settings=() if ngram is None else (("max_ngram_size", ngram),))
-        held = getattr(model, "__dict__", {}).values()
-        inner = tuple(each for each in held if isinstance(each, self._llama_class))
+        parts = held(model, "__dict__")
+        inner = tuple(each for each in (parts or {}).values() if isinstance(each, self._llama_class))
         if inner:
             return Draft("draft_model", length, inner)
         return Draft("custom", length, settings=(("class", type(model).__name__),))
@@ -111,6 +114,7 @@ class CallReader:
         model = self._models.get(llama)
         if model is None:
             model = self._models[llama] = loaded_model(llama)
+            model.read_soon()
         return model
 
 
@@ -141,5 +145,13 @@ def sampling_of(arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str
         seed=integer(get("seed")),
         frequency_penalty=number(get("frequency_penalty")),
         presence_penalty=number(get("presence_penalty")),
-        stop_sequences=(stop,) if isinstance(stop, str) else tuple(each for each in stop if isinstance(each, str)),
+        stop_sequences=_stop_sequences((stop,) if isinstance(stop, str) else stop),
+    )
+
+
+def _stop_sequences(given: Iterable[Any]) -> tuple[str, ...]:
+    """Return stop sequences fit for an attribute: a few texts, not too long, in valid Unicode."""
+    texts = (each for each in given if isinstance(each, str))
+    return tuple(
+        each[:_LONGEST_STOP].encode(errors="replace").decode() for each in itertools.islice(texts, _MOST_STOPS)
     )

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from otel_specdecode.identity.gguf_header import tells_of_state
+
 MOST_VOCABULARY_DIFFERENCE = 128
 """Ids, unused ones at the end, by which two models of a family may differ for llama.cpp's own speculative decoding
 (common/speculative.cpp)."""
-
-FIRST_COMPARED_ID = 5
-"""The id from which llama.cpp's own speculative decoding compares the texts of tokens: families differ in what the
-first ones, control tokens, are called (common/speculative.cpp)."""
-
-_RECURRENT_SETTINGS = ("ssm.", "shortconv.", "wkv.", "kda.")
-"""Settings that only recurrent and hybrid architectures have, for releases that cannot be asked about hybrids."""
 
 
 def synchronize(llama: Any) -> None:
@@ -49,4 +44,4 @@ def keeps_state(llama: Any) -> bool:
         return True
     if hasattr(llama_cpp, "llama_model_is_hybrid"):
         return bool(llama_cpp.llama_model_is_hybrid(model))
-    return any(key.partition(".")[2].startswith(_RECURRENT_SETTINGS) for key in llama.metadata)
+    return any(tells_of_state(key.encode()) for key in llama.metadata)  # releases that know nothing of hybrids

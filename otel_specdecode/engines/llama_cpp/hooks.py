@@ -107,6 +107,7 @@ class LlamaCppHooks:
             wanted = patch if current is patch.original else self._patch(patch.name)
             self._patches[place] = wanted
             setattr(self._class, wanted.name, wanted.replacement)
+        self._relay.anyone_listens()
 
     def _restore(self) -> None:
         self._server.restore()

@@ -10,13 +10,9 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_specdecode.engines.llama_cpp.engine import (
-    FIRST_COMPARED_ID,
-    MOST_VOCABULARY_DIFFERENCE,
-    ends_generation,
-    keeps_state,
-)
+from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE, ends_generation, keeps_state
 from otel_specdecode.generation.faults import warn_once
+from otel_specdecode.identity.gguf import FIRST_COMPARED_ID
 
 if TYPE_CHECKING:
     # Types are checked without llama-cpp-python too.

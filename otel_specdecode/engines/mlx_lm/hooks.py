@@ -81,6 +81,7 @@ class MLXLMHooks:
             if patches is None or not _fits(patches, module):
                 patches = self._patches[module.__name__] = build(module)
             _apply(patches)
+            self._relay.anyone_listens()
         except Exception as error:
             _restore(self._patches.pop(module.__name__, []))
             report_fault(f"this version of mlx-lm is not watched: {module.__name__} is not as expected", error)
@@ -91,10 +92,10 @@ class MLXLMHooks:
         def load(wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
             result = wrapped(*args, **kwargs)
             try:
-                location = str(arguments.get(arguments.names[0], args, kwargs))
-                adapter = arguments.get("adapter_path", args, kwargs)
-                model = loaded_model(location, result[1], adapter)
-                model.identity()  # reads the files as they are now; they may be others at the first request
+                location, model = str(arguments.get(arguments.names[0], args, kwargs)), None
+                if self._relay.anyone_listens():
+                    model = loaded_model(location, result[1], arguments.get("adapter_path", args, kwargs))
+                    model.identity()  # reads the files as they are now; they may be others at the first request
                 vocabulary = getattr(result[1], "vocab_size", None)
                 self._reader.models.remember(result[0], Loaded(public_name(location), vocabulary, model))
             except Exception as error:
