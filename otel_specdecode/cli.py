@@ -80,7 +80,7 @@ def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, 
 @click.option(
     "--capture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write what was read to a file, without names and ids, to send or to compare.",
+    help="Also write what was read to a new file, without names and ids, to send or to compare.",
 )
 def doctor(
     model: str | None,

@@ -5,12 +5,14 @@ The child answers with one JSON document. What engines print themselves goes to 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,8 @@ _QUIET = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+
+_running: set[subprocess.Popen[bytes]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +49,50 @@ def ask_child(module: str, *arguments: str, timeout: float) -> Answer:
         timeout: Seconds after which it is ended.
     """
     try:
-        finished = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            close_fds=False,
-            env={**os.environ, **_QUIET},
-            timeout=timeout,
-            check=False,
-        )
+        with _child([sys.executable, "-m", module, *arguments]) as child:
+            output = child.communicate(timeout=timeout)[0]
     except subprocess.TimeoutExpired:
         return Answer({}, f"took longer than {timeout:g} s")
     except OSError as error:
         return Answer({}, f"could not be run ({type(error).__name__})")
-    if finished.returncode < 0:
-        return Answer({}, f"ended the process ({_signal_name(-finished.returncode)})")
-    if finished.returncode:
-        return Answer({}, f"ended the process with status {finished.returncode}")
+    if child.returncode < 0:
+        return Answer({}, f"ended the process ({_signal_name(-child.returncode)})")
+    if child.returncode:
+        return Answer({}, f"ended the process with status {child.returncode}")
     try:
-        return Answer(json.loads(finished.stdout))
+        return Answer(json.loads(output))
     except ValueError:
         return Answer({}, "gave no answer")
+
+
+@contextmanager
+def _child(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child; it ends with the block, and with this process at the latest."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        close_fds=False,
+        env={**os.environ, **_QUIET},
+    )
+    _running.add(child)
+    try:
+        with child:
+            try:
+                yield child
+            except BaseException:
+                child.kill()
+                raise
+    finally:
+        _running.discard(child)
+
+
+@atexit.register
+def _end_children() -> None:
+    """End the children of threads that nobody waited for."""
+    for child in list(_running):
+        child.kill()
 
 
 def answer(find: Callable[[], Mapping[str, Any]]) -> None:

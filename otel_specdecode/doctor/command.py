@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from pathlib import Path
 
 from otel_specdecode.doctor import bundle
 from otel_specdecode.doctor.checks import Report, as_document
 from otel_specdecode.doctor.gather import gather
+from otel_specdecode.doctor.output import say, write_out
 from otel_specdecode.doctor.pair import Question
 from otel_specdecode.doctor.redaction import Redaction, this_identity
+from otel_specdecode.doctor.texts import one_line
 
 
 def run(question: Question | None, *, as_json: bool, capture_to: Path | None) -> int:
@@ -21,38 +23,41 @@ def run(question: Question | None, *, as_json: bool, capture_to: Path | None) ->
         as_json: Print one JSON document instead of tables.
         capture_to: Where a bundle is written, if one is wanted.
     """
+    if capture_to is not None and os.path.lexists(capture_to):
+        say(f"{one_line(str(capture_to))} is there already and stays as it is: name another file.")
+        return 1
     report = gather(question)
-    if as_json:
-        sys.stdout.write(json.dumps(as_document(report), indent=1, ensure_ascii=False) + "\n")
-    else:
-        _show(report)
-    return max(report.exit_status, _capture(report, capture_to) if capture_to is not None else 0)
+    redaction = Redaction(this_identity())
+    written = write_out(_document(report, redaction) if as_json else _tables(report, redaction))
+    captured = _capture(report, redaction, capture_to) if capture_to is not None else 0
+    return max(report.exit_status, captured) or written
 
 
-def _show(report: Report) -> None:
+def _document(report: Report, redaction: Redaction) -> str:
+    return json.dumps(redaction.value(as_document(report)), indent=1) + "\n"
+
+
+def _tables(report: Report, redaction: Redaction) -> str:
     try:
         from otel_specdecode.doctor import terminal
     except ModuleNotFoundError as error:
         raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
-    terminal.show(report)
+    return terminal.rendered(report, redaction.places)
 
 
-def _capture(report: Report, path: Path) -> int:
+def _capture(report: Report, redaction: Redaction, path: Path) -> int:
     """Write a bundle and say so on the standard error; return 1 if it could not be written."""
-    _say(f"Reading the host and running the tiny pair for {path.name} ...")
+    name = one_line(str(path))
+    say(f"Reading the host and running the tiny pair for {one_line(path.name)} ...")
     try:
-        content = bundle.capture(report, Redaction(this_identity()))
+        content = bundle.capture(report, redaction)
     except Exception as error:
-        _say(f"The host could not be captured ({type(error).__name__}).")
+        say(f"The host could not be captured ({type(error).__name__}).")
         return 1
     try:
         bundle.write(path, content)
-    except OSError as error:
-        _say(f"{path} could not be written ({error.strerror}).")
+    except (OSError, ValueError) as error:
+        say(f"{name} could not be written ({getattr(error, 'strerror', None) or type(error).__name__}).")
         return 1
-    _say(f"Wrote {path}. It is plain text: read it before you send it.")
+    say(f"Wrote {name}. It is plain text: read it before you send it.")
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

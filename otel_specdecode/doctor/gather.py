@@ -40,4 +40,7 @@ def gather(question: Question | None = None) -> Report:
 
 def _host() -> list[Check]:
     # One reading: of two in a row the counters of throttling would tell nominal, whatever the machine does.
-    return [*host_checks(reader_for().read(), sys.platform), *memory_checks(process_memory(), lifetime_peaks(), sys.platform)]
+    return [
+        *host_checks(reader_for().read(), sys.platform),
+        *memory_checks(process_memory(), lifetime_peaks(), sys.platform),
+    ]

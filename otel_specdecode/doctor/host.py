@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_specdecode.doctor.checks import Check
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
 from otel_specdecode.host.state import HostState, Reading
 
@@ -61,8 +62,10 @@ def _check(name: str, reading: Reading[object]) -> Check:
     facts = {"value": reading.value, "source": reading.source, "why_unknown": reading.why_unknown}
     title = name.replace("_", " ")
     if not reading.known:
-        return Check(f"host.{name}", title, "unknown", reading.why_unknown, facts=facts)
-    return Check(f"host.{name}", title, "ok", f"{_shown(name, reading.value)}  ({reading.source})", facts=facts)
+        return Check(f"host.{name}", title, "unknown", one_line(reading.why_unknown), facts=facts)
+    return Check(
+        f"host.{name}", title, "ok", one_line(f"{_shown(name, reading.value)}  ({reading.source})"), facts=facts
+    )
 
 
 def _shown(name: str, value: object) -> str:

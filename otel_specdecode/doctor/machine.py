@@ -6,6 +6,7 @@ import platform
 from dataclasses import asdict
 
 from otel_specdecode.doctor.checks import Check
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.host.machine import Machine
 from otel_specdecode.version import __version__
 
@@ -23,7 +24,9 @@ def machine_checks(machine: Machine) -> list[Check]:
         Check("python", "Python", "ok", python, facts={"version": platform.python_version()}),
         Check("system", "system", "ok", f"{system}{build}", facts=_some(facts, "os_name", "os_version", "os_build")),
         Check("machine", "machine", "ok", _told(machine), facts=facts),
-        Check("machine.profile", "machine profile", "ok", machine.profile, facts={"profile": machine.profile}),
+        Check(
+            "machine.profile", "machine profile", "ok", one_line(machine.profile), facts={"profile": machine.profile}
+        ),
     ]
 
 
@@ -35,7 +38,7 @@ def _told(machine: Machine) -> str:
         cores += f" ({machine.performance_cores} fast, {machine.efficiency_cores} economical)"
     memory = f"{machine.memory_total / _GIB:.1f} GiB" if machine.memory_total else ""
     parts = (machine.device_model, machine.chip, machine.architecture, cores, memory)
-    return ", ".join(part for part in parts if part)
+    return one_line(", ".join(part for part in parts if part))
 
 
 def _some(facts: dict[str, object], *names: str) -> dict[str, object]:

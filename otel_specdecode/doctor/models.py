@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from otel_specdecode.doctor.children import Answer, ask_child
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.identity.gguf import gguf_name, read_gguf
 from otel_specdecode.identity.mlx_lm import describe_folder
 from otel_specdecode.identity.models import TokenizerIdentity
@@ -17,9 +18,12 @@ from otel_specdecode.identity.names import public_name
 
 Format = Literal["gguf", "mlx"]
 
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_REVISION = re.compile(r"(?!\.+$)[\w.-]+", re.ASCII)
 _LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _CACHES_SECONDS = 120.0
+_MOST_BYTES = 1 << 63
+_AGAIN = "download it again"
 
 
 class ModelError(Exception):
@@ -87,6 +91,15 @@ def find_model(called: str, environ: Mapping[str, str] = os.environ) -> Place:
     Raises:
         ModelError: It is not here.
     """
+    try:
+        return _find(called, environ)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: of a home folder that nobody knows
+        told = "no such home folder" if isinstance(error, RuntimeError) else type(error).__name__
+        reason = getattr(error, "strerror", None) or told
+        raise ModelError(f"it cannot be looked at ({reason})", "check the path and its permissions") from None
+
+
+def _find(called: str, environ: Mapping[str, str]) -> Place:
     path = Path(called).expanduser()
     if path.is_file():
         return Place("gguf", path)
@@ -107,21 +120,32 @@ def read_model(place: Place, caches: Callable[[Path], Answer] = ask_caches) -> M
         ModelError: They cannot be read.
     """
     try:
-        return _of_file(place) if place.format == "gguf" else _of_folder(place, caches)
+        model = _of_file(place) if place.format == "gguf" else _of_folder(place, caches)
     except OSError as error:
-        raise ModelError(f"it cannot be read ({error.strerror or type(error).__name__})") from None
+        reason = error.strerror or type(error).__name__
+        raise ModelError(f"it cannot be read ({reason})", "check the file and its permissions") from None
     except ValueError as error:
-        raise ModelError(f"it cannot be read: {error}", "download it again") from None
+        raise ModelError(f"it cannot be read: {one_line(str(error))}", _AGAIN) from None
+    except RecursionError:
+        raise ModelError("it cannot be read: its JSON is nested too deeply", _AGAIN) from None
+    except RuntimeError:
+        raise ModelError("it cannot be named: the home folder of this user is not known", "set HOME") from None
+
+    if model.size_bytes is not None and model.size_bytes > _MOST_BYTES:
+        raise ModelError("it cannot be read: by its header the weights take more bytes than any file has", _AGAIN)
+    return model
 
 
 def _in_folder(folder: Path) -> Place:
+    os.scandir(folder).close()  # glob() passes over a folder that may not be read
     if (folder / "config.json").is_file():
         return Place("mlx", folder)
-    files = sorted(path for path in folder.glob("**/*.gguf") if not _LATER_SHARD.search(path.name))
+    found = (path for pattern in ("*.gguf", "*/*.gguf") for path in folder.glob(pattern))
+    files = sorted(path for path in found if not _LATER_SHARD.search(path.name))
     if len(files) == 1:
         return Place("gguf", files[0])
     if files:
-        names = ", ".join(path.name for path in files[:8])
+        names = ", ".join(one_line(path.name) for path in files[:8])
         raise ModelError(f"there are several GGUF files in it: {names}", "name one of them, with its folder")
     raise ModelError("the folder holds neither a config.json nor a GGUF file", "check the path, or download it again")
 
@@ -133,12 +157,13 @@ def _snapshot(repository: str, environ: Mapping[str, str]) -> Path | None:
     folder = cache / f"models--{repository.replace('/', '--')}"
     try:
         main = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
-    except OSError:
+    except (OSError, ValueError):
         main = ""
-    if main and (folder / "snapshots" / main).is_dir():
+    if _REVISION.fullmatch(main) and (folder / "snapshots" / main).is_dir():
         return folder / "snapshots" / main
     try:
-        snapshots = sorted((folder / "snapshots").iterdir(), key=lambda each: each.stat().st_mtime)
+        found = [each for each in (folder / "snapshots").iterdir() if each.is_dir()]
+        snapshots = sorted(found, key=lambda each: each.stat().st_mtime)
     except OSError:
         return None
     return snapshots[-1] if snapshots else None
@@ -162,9 +187,9 @@ def _of_file(place: Place) -> Model:
 def _of_folder(place: Place, caches: Callable[[Path], Answer]) -> Model:
     identity = describe_folder(place.path)
     if identity.architecture is None:
-        raise ModelError("its config.json cannot be read, or names no model type", "download it again")
+        raise ModelError("its config.json cannot be read, or names no model type", _AGAIN)
     if identity.size_bytes is None:
-        raise ModelError("its weights cannot be read, or are not there", "download it again")
+        raise ModelError("its weights cannot be read, or are not there", _AGAIN)
     asked = caches(place.path)
     failure = f"asking mlx-lm {asked.failure}" if asked.failure else str(asked.found.get("failure", ""))
     layers = asked.found.get("caches", ())

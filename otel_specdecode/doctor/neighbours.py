@@ -12,7 +12,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +19,13 @@ from typing import Any
 import psutil
 
 from otel_specdecode.doctor.checks import Check
+from otel_specdecode.doctor.daemons import side_by_side, within
 
 PORTS = (8080, 11434, 1234, 8000)
 """Where llama-server and mlx_lm.server, Ollama, LM Studio, vLLM and llama_cpp.server listen unless told otherwise."""
 
 PORT_SECONDS = 0.5
+_ALL_SECONDS = 2.0
 _MOST_BYTES = 1 << 18
 
 # Servers that the wrapper can watch if it is started with them.
@@ -72,28 +73,12 @@ def neighbour_checks(
     processes: Callable[[], Sequence[Running]] | None = None, ports: Iterable[int] = PORTS
 ) -> list[Check]:
     """Return the other engines that were found and what their being there means."""
+    ports = tuple(ports)
+    listening = side_by_side(_listening_in_time, ports)
     running = (processes or running_engines)()
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        listening = [found for found in pool.map(listening_engine, ports) if found is not None]
-    checks = [
-        Check(
-            f"neighbour.process.{each.pid}",
-            each.engine,
-            "ok",
-            f"runs as process {each.pid}. {_meaning(each.engine)}",
-            facts={"engine": each.engine, "pid": each.pid},
-        )
-        for each in running
-    ]
+    checks = [_check("process", each.pid, each.engine, f"runs as process {each.pid}") for each in running]
     checks += [
-        Check(
-            f"neighbour.port.{each.port}",
-            each.engine,
-            "ok",
-            f"answers on port {each.port}. {_meaning(each.engine)}",
-            facts={"engine": each.engine, "port": each.port},
-        )
-        for each in listening
+        _check("port", each.port, each.engine, f"answers on port {each.port}") for each in listening if each is not None
     ]
     if not checks:
         where = ", ".join(map(str, ports))
@@ -101,6 +86,11 @@ def neighbour_checks(
             Check("neighbour.none", "other engines", "ok", f"none found among your processes and on ports {where}")
         ]
     return checks
+
+
+def _check(kind: str, number: int, engine: str, told: str) -> Check:
+    facts = {"engine": engine, "pid" if kind == "process" else kind: number}
+    return Check(f"neighbour.{kind}.{number}", engine, "ok", f"{told}. {_meaning(engine)}", facts=facts)
 
 
 def _meaning(engine: str) -> str:
@@ -164,6 +154,14 @@ def _base(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
+def _listening_in_time(port: int) -> Listening | None:
+    """Ask one port for so long in all; whatever goes wrong there is no matter of the other ports."""
+    try:
+        return within(_ALL_SECONDS, lambda: listening_engine(port))
+    except Exception:
+        return None
+
+
 def listening_engine(port: int) -> Listening | None:
     """Return which engine's server answers on a port of this machine; None if none does, or one that is not known."""
     try:
@@ -173,6 +171,8 @@ def listening_engine(port: int) -> Listening | None:
         return None
     for path, recognise in _QUESTIONS:
         status, document = _get(port, path)
+        if not status:
+            return None  # busy, or no HTTP: the next question might disturb it
         engine = recognise(document) if status == 200 else None
         if engine is not None:
             return Listening(engine, port)
@@ -188,7 +188,7 @@ def _get(port: int, path: str) -> tuple[int, Any]:
         return response.status, json.loads(response.read(_MOST_BYTES))
     except (OSError, http.client.HTTPException):
         return 0, None
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.status, None
     finally:
         connection.close()
@@ -204,14 +204,15 @@ def _ollama(document: Any) -> str | None:
 
 
 def _by_description(document: Any) -> str | None:
-    title = document.get("info", {}).get("title", "") if isinstance(document, dict) else ""
-    return "llama_cpp.server" if "llama.cpp Python API" in title else None
+    about = document.get("info") if isinstance(document, dict) else None
+    title = about.get("title") if isinstance(about, dict) else None
+    return "llama_cpp.server" if "llama.cpp Python API" in str(title) else None
 
 
 def _by_models(document: Any) -> str | None:
     if not isinstance(document, dict) or not isinstance(document.get("data"), list):
         return None
-    owners = {each.get("owned_by") for each in document["data"] if isinstance(each, dict)}
+    owners = [each.get("owned_by") for each in document["data"] if isinstance(each, dict)]
     if "vllm" in owners:
         return "vLLM"
     return "LM Studio" if "organization_owner" in owners else "an OpenAI-compatible server"

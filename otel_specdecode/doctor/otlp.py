@@ -5,18 +5,27 @@ An empty request leaves nothing behind: a collector answers it and passes nothin
 
 from __future__ import annotations
 
+import base64
 import http.client
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
+from otel_specdecode.doctor.daemons import within
 from otel_specdecode.doctor.destinations import Destination, Signal
 from otel_specdecode.doctor.environment import host_and_port
 
 Outcome = Literal["accepted", "refused", "unreachable", "not_otlp", "wrong_protocol", "empty_refused", "bad_setting"]
+
+MOST_SECONDS = 10.0
+"""The longest that an answer is waited for, however long an exporter would wait."""
+
+_OTHER_PROTOCOL_SECONDS = 3.0
+_TOO_LATE = "no answer in time"
 
 _MODULES: dict[Signal, tuple[str, str, str]] = {
     "traces": ("trace", "ExportTraceServiceRequest", "TraceService"),
@@ -52,34 +61,44 @@ def ask(destination: Destination) -> Verdict:
     Raises:
         ImportError: What the protocol takes is not installed.
     """
+    seconds = min(destination.timeout, MOST_SECONDS)
     if destination.protocol == "grpc":
-        verdict = ask_grpc(destination, host_and_port(destination.url))
-        if verdict.outcome == "unreachable" and _speaks_http(destination):
-            return Verdict("wrong_protocol", verdict.status)
-        return verdict
-    verdict = ask_http(destination, destination.url)
-    if verdict.outcome == "unreachable" and _speaks_grpc(destination):
+        first, other = lambda: ask_grpc(destination, host_and_port(destination.url), seconds), _speaks_http
+    else:
+        first, other = lambda: ask_http(destination, destination.url, seconds), _speaks_grpc
+    verdict = _in_time(seconds, first)
+    if verdict.outcome == "unreachable" and other(destination):
         return Verdict("wrong_protocol", verdict.status)
     return verdict
 
 
-def ask_http(destination: Destination, url: str) -> Verdict:
-    """Post an empty request."""
+def _in_time(seconds: float, question: Callable[[], Verdict]) -> Verdict:
+    """Ask for so many seconds in all: a server that drips keeps every single read below its limit."""
+    try:
+        return within(seconds, question)
+    except TimeoutError:
+        return Verdict("unreachable", reason=_TOO_LATE)
+
+
+def ask_http(destination: Destination, url: str, seconds: float) -> Verdict:
+    """Post an empty request; each read may take so many seconds."""
     try:
         tls = _tls(destination)
     except (OSError, ValueError):
         return Verdict("bad_setting", reason=_BAD_CERTIFICATE)
     try:
+        address, authorization = _user_apart(url)
+        headers = {**destination.headers, "content-type": "application/x-protobuf", **authorization}
         request = urllib.request.Request(  # noqa: S310 - the scheme is checked below
-            url,
+            address,
             data=empty_request(destination.signal),
-            headers={**destination.headers, "Content-Type": "application/x-protobuf"},
+            headers=headers,
             method="POST",
         )
         if request.type not in ("http", "https"):
             return Verdict("bad_setting", reason="the endpoint begins with neither http:// nor https://")
         opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
-        with opener.open(request, timeout=destination.timeout) as response:
+        with opener.open(request, timeout=seconds) as response:
             return _of_http(response.status, response.headers.get_content_type(), "Content-Type" in response.headers)
     except urllib.error.HTTPError as error:
         with error:
@@ -94,8 +113,21 @@ def ask_http(destination: Destination, url: str) -> Verdict:
         return Verdict("bad_setting", reason=_BAD_ADDRESS)
 
 
-def ask_grpc(destination: Destination, target: str) -> Verdict:
-    """Call the signal's export with an empty request."""
+def _user_apart(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return an address without user and password, and the header that they become, as requests does it.
+
+    They prevail over a header that is set. A user without a password is not sent.
+    """
+    parts = urlsplit(url)
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    if parts.password is None:
+        return address, {}
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password)}".encode("latin-1")
+    return address, {"authorization": f"Basic {base64.b64encode(pair).decode('ascii')}"}
+
+
+def ask_grpc(destination: Destination, target: str, seconds: float) -> Verdict:
+    """Call the signal's export with an empty request, for so many seconds at most."""
     import grpc  # type: ignore[import-untyped,unused-ignore]
 
     name, _, service = _MODULES[destination.signal]
@@ -113,7 +145,7 @@ def ask_grpc(destination: Destination, target: str) -> Verdict:
             export(
                 empty_request(destination.signal),
                 metadata=tuple(destination.headers.items()),
-                timeout=destination.timeout,
+                timeout=seconds,
             )
         except grpc.RpcError as error:
             return _of_grpc(error)
@@ -166,7 +198,7 @@ def _unreachable(reason: object) -> Verdict:
         case ssl.SSLError():
             return Verdict("unreachable", reason="TLS failed")
         case TimeoutError():
-            return Verdict("unreachable", reason="no answer in time")
+            return Verdict("unreachable", reason=_TOO_LATE)
         case ConnectionRefusedError():
             return Verdict("unreachable", reason="nothing listens there")
         case http.client.HTTPException():
@@ -179,16 +211,20 @@ def _unreachable(reason: object) -> Verdict:
 def _speaks_http(destination: Destination) -> bool:
     """Return whether OTLP over HTTP is spoken where gRPC was tried."""
     scheme = "http" if destination.insecure else "https"
-    verdict = ask_http(destination, f"{scheme}://{host_and_port(destination.url)}/v1/{destination.signal}")
+    url = f"{scheme}://{host_and_port(destination.url)}/v1/{destination.signal}"
+    seconds = min(destination.timeout, _OTHER_PROTOCOL_SECONDS)
+    verdict = _in_time(seconds, lambda: ask_http(destination, url, seconds))
     return verdict.outcome in ("accepted", "refused", "empty_refused")
 
 
 def _speaks_grpc(destination: Destination) -> bool:
     """Return whether gRPC is spoken where HTTP was tried."""
     parts = urlsplit(destination.url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    target = f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+    seconds = min(destination.timeout, _OTHER_PROTOCOL_SECONDS)
     try:
-        verdict = ask_grpc(destination, f"{parts.hostname}:{port}")
+        verdict = _in_time(seconds, lambda: ask_grpc(destination, target, seconds))
     except ImportError:
         return False
     return verdict.outcome in ("accepted", "refused", "empty_refused")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from otel_specdecode.doctor.checks import Check, Status
+from otel_specdecode.doctor.daemons import side_by_side
 from otel_specdecode.doctor.host import shown_bytes
 from otel_specdecode.doctor.models import Model, ModelError, find_model, read_model
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.engines.llama_cpp.engine import MOST_VOCABULARY_DIFFERENCE
 from otel_specdecode.host.readers import reader_for
 from otel_specdecode.identity.gguf import FIRST_COMPARED_ID, read_tokens
@@ -86,8 +87,7 @@ def pair_checks(
 ) -> list[Check]:
     """Return what the models are, which hazards can be foreseen for them, and which cannot."""
     wanted = {"target": question.model} | ({} if question.draft is None else {"draft": question.draft})
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        found = dict(zip(wanted, pool.map(lambda called: _found(finds, called), wanted.values()), strict=True))
+    found = dict(zip(wanted, side_by_side(lambda called: _found(finds, called), wanted.values()), strict=True))
     checks = [_model_check(role, each) for role, each in found.items()]
     models = [each for each in found.values() if isinstance(each, Model)]
     if len(models) != len(found):
@@ -212,6 +212,8 @@ def _found(finds: Finds, called: str) -> Model | ModelError:
         return finds(called)
     except ModelError as error:
         return error
+    except Exception as error:  # a model that nobody foresaw is one that cannot be read, too
+        return ModelError(f"it cannot be read ({type(error).__name__})", "download it again")
 
 
 def _model_check(role: str, model: Model | ModelError) -> Check:
@@ -219,7 +221,7 @@ def _model_check(role: str, model: Model | ModelError) -> Check:
         return Check(f"pair.{role}", role, "error", str(model), model.fix)
     size = shown_bytes(model.size_bytes) if model.size_bytes else None
     known = (model.architecture, model.quantization, size, _vocabulary(model))
-    detail = f"{model.name}: {', '.join(part for part in known if part)}"
+    detail = one_line(f"{model.name}: {', '.join(part for part in known if part)}")
     facts = {
         "name": model.name,
         "format": model.place.format,
@@ -250,7 +252,7 @@ def _unforeseen_check(target: Model) -> Check:
 
 def _memory_check(models: Sequence[Model], limit: int | None) -> Check:
     sizes = [model.size_bytes for model in models]
-    if limit is None or None in sizes:
+    if not limit or None in sizes:
         return Check("pair.memory", "memory", "unknown", "the sizes of the weights or of the memory are not known")
     weights = sum(size for size in sizes if size is not None)
     share = weights / limit

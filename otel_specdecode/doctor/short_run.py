@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from otel_specdecode.doctor.children import answer
-from otel_specdecode.doctor.folding import FoldingObserver
-from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory, lifetime_peaks, process_memory
+from otel_specdecode.doctor.counted import totals
+from otel_specdecode.engines.mlx_lm.memory import allocator_memory
+from otel_specdecode.generation.folding import FoldingObserver
+from otel_specdecode.host.process_memory import MemoryProbe, ProcessMemory, process_memory
+from otel_specdecode.host.sampler import Peaks, PeakSampler
 from otel_specdecode.tiny_pair import PROMPTS, model_path
 
 DRAFT_LENGTH = 4
 _TOKENS = 32
-_INTERVAL_S = 0.05
 
 Generate = Callable[[str, bool], None]
 """Makes one request of a prompt, with or without the draft."""
@@ -34,13 +34,18 @@ def run(engine: str, seconds: float) -> dict[str, Any]:
             generate = loads[engine](observer, Path(scratch))
         except Exception as error:
             return {"failure": f"the tiny pair cannot be loaded ({type(error).__name__})"}
-        began = process_memory()
-        with _sampling() as samples:
-            _work(generate, seconds)
+        began, probe = process_memory(), _KeepingProbe()
+        sampler = PeakSampler(make_probe=lambda: probe)
+        token = sampler.begin()
+        sampler.follow(token)
+        _work(generate, seconds)
+        sampler.end(token)
+        allocator = allocator_memory()
+        memory = _memory(began, probe.readings, sampler.peaks(token))
         return {
             "draft_length": DRAFT_LENGTH,
-            "counts": observer.totals(),
-            "memory": {**_memory(began, samples, lifetime_peaks()), "allocator": _allocator(engine)},
+            "counts": totals(observer.records),
+            "memory": {**memory, "allocator": None if allocator is None else allocator._asdict()},
         }
 
 
@@ -54,51 +59,37 @@ def _work(generate: Generate, seconds: float) -> None:
         generate(turn, True)
 
 
-@contextmanager
-def _sampling() -> Iterator[list[tuple[float, ProcessMemory]]]:
-    """Read the memory at 20 Hz on a thread of its own: seconds since the start, and the reading."""
-    samples: list[tuple[float, ProcessMemory]] = []
-    stop, start = threading.Event(), time.monotonic()
+class _KeepingProbe:
+    """Reads the memory and keeps each reading, with the seconds since it was made."""
 
-    def sample() -> None:
-        while True:
-            samples.append((round(time.monotonic() - start, 3), process_memory()))
-            if stop.wait(_INTERVAL_S):
-                return
+    def __init__(self) -> None:
+        self._probe = MemoryProbe()
+        self._start = time.monotonic()
+        self.readings: list[tuple[float, ProcessMemory]] = []
 
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        stop.set()
-        thread.join()
+    def read(self) -> ProcessMemory:
+        reading = self._probe.read()
+        self.readings.append((time.monotonic() - self._start, reading))
+        return reading
+
+    def close(self) -> None:
+        self._probe.close()
 
 
-def _memory(began: ProcessMemory, samples: list[tuple[float, ProcessMemory]], peaks: LifetimePeaks) -> dict[str, Any]:
-    every = max(len(samples) // 25, 1)
+def _memory(began: ProcessMemory, readings: list[tuple[float, ProcessMemory]], peaks: Peaks) -> dict[str, Any]:
+    taken = list(readings)  # the thread may still be at it
+    every = max(len(taken) // 25, 1)
 
     def window(name: str) -> dict[str, int | None]:
-        return {f"{at:.3f}": getattr(each, name) for at, each in samples[::every]}
-
-    def highest(name: str) -> int | None:
-        return max((value for _, each in samples if (value := getattr(each, name)) is not None), default=None)
+        return {f"{at:.3f}": getattr(each, name) for at, each in taken[::every]}
 
     return {
         "loaded": began._asdict(),
-        "peak": {name: highest(name) for name in began._fields},
-        "lifetime_peak": peaks._asdict(),
-        "readings": len(samples),
+        "peak": {"resident": peaks.resident, "footprint": peaks.footprint},
+        "lifetime_peak": {"resident": peaks.resident_lifetime, "footprint": peaks.footprint_lifetime},
+        "readings": len(taken),
         "window": {name: window(name) for name in began._fields},
     }
-
-
-def _allocator(engine: str) -> dict[str, int] | None:
-    if engine != "mlx_lm":
-        return None
-    import mlx.core as mx
-
-    return {"active": mx.get_active_memory(), "peak": mx.get_peak_memory(), "cache": mx.get_cache_memory()}
 
 
 def _mlx_lm(observer: FoldingObserver, scratch: Path) -> Generate:  # noqa: ARG001 - it reads the shipped folders

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.metadata import entry_points
 
 from otel_specdecode.doctor.checks import Check, Status
-from otel_specdecode.doctor.destinations import SIGNALS, Destination, SettingError, Signal, destination, exporter_names
+from otel_specdecode.doctor.daemons import side_by_side
+from otel_specdecode.doctor.destinations import (
+    DEFAULT_TIMEOUT,
+    SIGNALS,
+    Destination,
+    SettingError,
+    Signal,
+    destination,
+    exporter_names,
+    malformed_headers,
+)
 from otel_specdecode.doctor.engines import Versions, installed_version
 from otel_specdecode.doctor.environment import is_true, public_url, shown_variables
-from otel_specdecode.doctor.otlp import Verdict, ask
+from otel_specdecode.doctor.otlp import MOST_SECONDS, Verdict, ask
+from otel_specdecode.doctor.texts import one_line
 from otel_specdecode.telemetry.content import CAPTURE
 
 INSTALL = 'pip install "otel-specdecode[otlp]"'
@@ -25,14 +36,15 @@ def telemetry_checks(
 ) -> list[Check]:
     """Return what becomes of telemetry in this environment. Endpoints are asked side by side."""
     sdk = versions("opentelemetry-sdk")
-    with ThreadPoolExecutor(max_workers=len(SIGNALS)) as pool:
-        signals = list(pool.map(lambda signal: _signal_check(signal, environ, sdk, ask_endpoint), SIGNALS))
+    signals = side_by_side(lambda signal: _signal_check(signal, environ, sdk, ask_endpoint), SIGNALS)
     return [
         _sdk_check(environ, sdk, versions),
         _exporters_check(versions),
         _setup_check(environ),
         _variables_check(environ),
         _content_check(environ),
+        *_timeout_checks(environ),
+        *_headers_checks(environ),
         *signals,
     ]
 
@@ -95,19 +107,46 @@ def _content_check(environ: Mapping[str, str]) -> Check:
     return Check("otel.content", "message content", "warn", detail, f"unset {CAPTURE} if that is not wanted", facts)
 
 
+def _timeout_checks(environ: Mapping[str, str]) -> list[Check]:
+    """Return a warning where an exporter would wait for very long; a timeout that is none is told with its signal."""
+    long: dict[str, float] = {}
+    for signal in SIGNALS:
+        with suppress(SettingError):
+            found = destination(signal, environ)
+            if found.timeout > MOST_SECONDS:
+                long[signal] = found.timeout
+    if not long:
+        return []
+    detail = (
+        f"a program may wait up to {max(long.values()):g} s for an endpoint when it ends "
+        f"({', '.join(long)}); here an answer was waited for {MOST_SECONDS:g} s at most"
+    )
+    fix = f"set OTEL_EXPORTER_OTLP_TIMEOUT to {DEFAULT_TIMEOUT:g} or less"
+    return [Check("otel.timeout", "timeout", "warn", detail, fix, long)]
+
+
+def _headers_checks(environ: Mapping[str, str]) -> list[Check]:
+    found = malformed_headers(environ)
+    if not found:
+        return []
+    told = ", ".join(f"{count} in {name}" for name, count in found.items())
+    detail = f"headers that are not written as name=value and are not sent: {told}"
+    return [Check("otel.headers", "headers", "warn", detail, "write them as name=value, values URL-encoded", found)]
+
+
 def _signal_check(signal: Signal, environ: Mapping[str, str], sdk: str | None, ask_endpoint: Ask) -> Check:
     id_, title = f"otlp.{signal}", signal
     names = exporter_names(signal, environ)
     otlp = [name for name in names if name.startswith("otlp")]
     if not otlp:
-        detail = f"go to: {', '.join(names)}" if names else "switched off"
+        detail = one_line(f"go to: {', '.join(names)}") if names else "switched off"
         return Check(id_, title, "ok", f"{detail} (OTEL_{signal.upper()}_EXPORTER)", facts={"exporters": names})
     if is_true(environ.get("OTEL_SDK_DISABLED")):
         return Check(id_, title, "unknown", "not asked: OTEL_SDK_DISABLED is true", facts={"exporters": names})
     try:
         found = destination(signal, environ)
     except SettingError as error:
-        return Check(id_, title, "error", f"no exporter can be built: {error}", "set it to a number, or unset it")
+        return Check(id_, title, "error", f"nothing can be sent: {error}", error.fix, {"exporters": names})
     facts = {
         "exporters": names,
         "endpoint": public_url(found.url),
@@ -128,7 +167,7 @@ def _signal_check(signal: Signal, environ: Mapping[str, str], sdk: str | None, a
 def _verdict_check(found: Destination, verdict: Verdict, facts: Mapping[str, object]) -> Check:
     """Return what a verdict means. Only an endpoint that somebody set can be broken; the default may be unused."""
     id_, title = f"otlp.{found.signal}", found.signal
-    where = f"{public_url(found.url)} over {'gRPC' if found.protocol == 'grpc' else 'HTTP'}"
+    where = f"{one_line(public_url(found.url))} over {'gRPC' if found.protocol == 'grpc' else 'HTTP'}"
     broken: Status = "error" if found.endpoint_variable else "warn"
     told = "; ".join(part for part in (verdict.status, verdict.reason) if part)
     because = f" ({told})" if told else ""

@@ -8,6 +8,8 @@ from functools import cache
 
 import psutil
 
+_COUNTERS = 4 * 1024 * 1024  # by how much the kernel's two counters of one thing may differ
+
 
 def resident_bytes() -> int:
     """Return the resident set size in bytes."""
@@ -20,14 +22,36 @@ def _process(pid: int) -> psutil.Process:
 
 
 def peak_resident_bytes() -> int | None:
-    """Return the high-water mark of the resident set size since the process began, in bytes; None on Windows.
+    """Return the high-water mark of the resident set size since the program began, in bytes; None on Windows.
 
     getrusage(2) reports kibibytes on Linux and bytes on macOS. Compressed pages and, on macOS, Metal buffers are
-    not part of it.
+    not part of it. On Linux exec hands the mark of the program before on to the next, which a large process does to
+    all that it starts; up to that mark only /proc/self/status knows this program's own.
     """
     if sys.platform == "win32":
         return None
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform == "darwin":
+        return peak
+    told = peak * 1024
+    return (_own_mark() or told) if told <= _handed_down(os.getpid()) else told
+
+
+@cache
+def _handed_down(_pid: int) -> int:
+    """Return the mark that a process had from the program before it, 0 if that was not above its own."""
+    import resource
+
+    told, own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, _own_mark()
+    return told if own is not None and told > own + _COUNTERS else 0
+
+
+def _own_mark() -> int | None:
+    try:
+        with open("/proc/self/status", "rb") as file:
+            line = next(line for line in file if line.startswith(b"VmHWM:"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        return None

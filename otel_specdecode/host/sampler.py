@@ -159,24 +159,26 @@ class PeakSampler:
             self._start()
 
     def end(self, token: Token) -> None:
-        """Close a request, with the lifetime marks of now. Reads nothing else, so it is for any thread.
+        """Close a request, with the lifetime marks of now. Reads nothing else unless follow() has not come by then.
 
         A token that has ended already, or began before a fork, does no harm.
         """
         self._open.pop(id(token), None)
         if token.ended is None:
+            if token.highest.resident is None:  # nobody came to read while it ran; later is the next one's memory
+                token.take_edge(self._read())
             token.after = self._lifetime()
             token.ended = self._clock()
 
     def peaks(self, token: Token) -> Peaks:
         """Return the peaks of a closed request, off the thread that makes tokens.
 
-        Takes its last reading where that is not too late to be its own, or where there is none at all.
+        Takes its last reading where that is not too late to be its own.
         """
         if token.ended is None:
             self.end(token)
         highest, after = token.highest, token.after
-        if highest.resident is None or self._clock() - (token.ended or 0.0) < LAST_READING_SECONDS:
+        if self._clock() - (token.ended or 0.0) < LAST_READING_SECONDS:
             token.take_edge(self._read())
             highest = token.highest
         return Peaks(

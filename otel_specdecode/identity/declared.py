@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_specdecode.identity.canonical import canonical_json, sha256_of
+from otel_specdecode.identity.files import open_plain
 from otel_specdecode.identity.models import Setting
 
 if sys.version_info >= (3, 11):
@@ -265,7 +266,7 @@ def _policy(name: str, value: Any) -> str | None:
 
 
 def _content(path: Path) -> bytes:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         content = file.read(_MOST_FILE_BYTES + 1)
     if len(content) > _MOST_FILE_BYTES:
         raise ValueError(f"is larger than {_MOST_FILE_BYTES} bytes")

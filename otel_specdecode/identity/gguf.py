@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from otel_specdecode.identity.files import FileCache, fingerprint_of, hub_digest, joined, named
+from otel_specdecode.identity.files import FileCache, fingerprint_of, hub_digest, joined, named, open_plain
 from otel_specdecode.identity.gguf_header import Header, read_header
 from otel_specdecode.identity.models import TokenizerIdentity
-from otel_specdecode.identity.names import public_name, short_text
+from otel_specdecode.identity.names import printable, public_name, short_text
 
 FIRST_COMPARED_ID = 5
 """The id from which llama.cpp's own speculative decoding compares the texts of tokens: families differ in what the
@@ -79,7 +79,7 @@ def gguf_name(path: str | os.PathLike[str]) -> str | None:
     if public_name(posix) is None or Path(location).is_dir():
         return None
     name = _NAMED.fullmatch(posix.rpartition("/")[2])
-    return (name["stem"] if name else None) or None
+    return printable(name["stem"]) if name else None
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GGUFFile:
@@ -117,7 +117,7 @@ def read_tokens(path: str | os.PathLike[str]) -> list[bytes]:
         OSError: It is not there or cannot be read. Both name the file without its folder.
     """
     first = _shards(Path(path))[0]
-    with named(first), open(first, "rb") as file:
+    with named(first), open_plain(first) as file:
         header = read_header(file)
         return [] if header.tokens is None else header.texts(header.tokens)
 
@@ -142,7 +142,7 @@ def _total(numbers: list[int | None]) -> int | None:
 
 
 def _read(path: Path) -> GGUFFile:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         header = read_header(file)
         return _facts(header, fingerprint_of(file, header.data, header.start))
 

@@ -58,6 +58,8 @@ def _from_files(path: str | None, adapter: str | None, known: ModelIdentity) -> 
     if path is None:
         return known
     file = read_gguf(path)
+    if known.parameters and file.parameters and known.parameters != file.parameters:
+        raise ValueError("it is not the file that was loaded")
     return replace(
         known,
         fingerprint=file.fingerprint,

@@ -74,9 +74,14 @@ def is_told(pair: Pair) -> bool:
     return all(model is not None and model.identity().fingerprint is not None for model in models)
 
 
-@functools.lru_cache(maxsize=64)
 def manifest_of(pair: Pair, declared: Declared) -> Manifest:
-    """Return the manifest of what runs, of a pair that is_told()."""
+    """Return the manifest of what runs, of a pair that is_told(). Made once."""
+    return _made(pair, declared, repr(declared))
+
+
+@functools.lru_cache(maxsize=64)
+def _made(pair: Pair, declared: Declared, _: str) -> Manifest:
+    """Make a manifest. The text tells declarations apart that are equal to Python and differ in JSON: True and 1."""
     engine = engine_identity(pair.provider)
     draft = {
         "method": pair.method,

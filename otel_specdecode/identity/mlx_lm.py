@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from otel_specdecode.identity.files import hub_digest, joined, named
+from otel_specdecode.identity.files import hub_digest, joined, named, open_plain
 from otel_specdecode.identity.models import LoadedModel, ModelIdentity, Setting, TokenizerIdentity, told
 from otel_specdecode.identity.names import public_name, short_text
 from otel_specdecode.identity.safetensors import SafetensorsFiles, read_safetensors, weight_files
@@ -214,7 +214,7 @@ def _text_digest(text: Any) -> str | None:
 
 def _file_digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with named(path), open(path, "rb") as file:
+    with named(path), open_plain(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
@@ -225,7 +225,7 @@ def _json(path: Path, most: int = _MOST_CONFIG_BYTES) -> Any:
 
 
 def _content(path: Path, most: int) -> bytes:
-    with named(path), open(path, "rb") as file:
+    with named(path), open_plain(path) as file:
         content = file.read(most + 1)
         if len(content) > most:
             raise ValueError(f"is larger than {most} bytes")

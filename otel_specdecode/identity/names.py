@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from otel_specdecode.identity.models import LoadedModel
 
 _HUB_SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+(/|$)")
-_HOME = re.compile(r"([A-Za-z]:)?/(home|Users)/[^/]+|/root")
+_HOME = re.compile(r".*/(home|users)/[^/]+|([a-z]:)?/(home|users)/[^/]+|(/private|/var)?/root", re.IGNORECASE)
 _MOST_TEXT = 128
 _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -28,15 +29,30 @@ def public_name(location: str) -> str | None:
     posix = location.replace("\\", "/").rstrip("/")
     snapshot = _HUB_SNAPSHOT.search(posix)
     if snapshot:
-        return f"{snapshot['owner']}/{snapshot['name']}"
-    if _REPOSITORY.fullmatch(location) and not location.startswith(".") and not Path(location).exists():
-        return location
+        return printable(f"{snapshot['owner']}/{snapshot['name']}")
+    if _REPOSITORY.fullmatch(location) and not location.startswith(".") and not os.path.exists(location):
+        return printable(location)
     name = posix.rpartition("/")[2]
     if name in (".", ".."):
         posix = Path(location).resolve().as_posix()
         name = posix.rpartition("/")[2]
-    is_home = name.startswith("~") or posix == Path.home().as_posix() or _HOME.fullmatch(posix)
-    return None if is_home else name or None
+    return None if name.startswith("~") or _is_home(posix) else printable(name)
+
+
+def _is_home(posix: str) -> bool:
+    """Return whether a location is somebody's home folder, however it is written."""
+    plain = os.path.normpath(posix).replace("\\", "/").replace("//", "/")
+    if _HOME.fullmatch(plain):
+        return True
+    try:
+        return os.path.realpath(posix) == os.path.realpath(os.path.expanduser("~"))
+    except (OSError, ValueError):
+        return False
+
+
+def printable(text: str) -> str | None:
+    """Return a name fit to be shown and sent: what does not print becomes `?`, and it is cut to 128 characters."""
+    return "".join(each if each.isprintable() else "?" for each in text[:_MOST_TEXT]) or None
 
 
 def short_text(value: object) -> str | None:

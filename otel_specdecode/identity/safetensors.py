@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from otel_specdecode.identity.files import FileCache, fingerprint_of, joined
+from otel_specdecode.identity.files import FileCache, fingerprint_of, joined, open_plain
 
 _LENGTH = struct.Struct("<Q")
 _MOST_HEADER_BYTES = 16 * 1024 * 1024
@@ -72,7 +72,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> SafetensorsFiles:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         header = _header(file)
         tensors = _tensors(header)
         start, size = _LENGTH.size + len(header), os.fstat(file.fileno()).st_size

@@ -18,6 +18,9 @@ BURST = 20
 
 PAUSE_SECONDS = 0.0005
 
+PAUSE_FOR_FORK_SECONDS = 1.0
+"""The longest that a fork waits for the recording thread, which an exporter may block."""
+
 MAX_WAITING = 10_000
 """Work that may wait before parts of running streams are refused: more means that an exporter blocks the thread."""
 
@@ -41,9 +44,15 @@ class Recorder:
         self._starting = threading.Lock()
         self._records = 0
         self._hurried = 0
+        self._working = threading.RLock()
+        self._paused = False
         if hasattr(os, "register_at_fork"):
             me = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: _after_fork(me))
+            os.register_at_fork(
+                before=lambda: _before_fork(me),
+                after_in_parent=lambda: _after_fork_in_parent(me),
+                after_in_child=lambda: _after_fork(me),
+            )
 
     def ensure_thread(self) -> None:
         """Start the thread where it does not run. Takes a lock, so not for finalizers."""
@@ -107,9 +116,22 @@ class Recorder:
             self._hurried += change
 
     def _run(self) -> None:
-        queue = self._queue
+        queue, working = self._queue, self._working
         while True:
-            _run_one(queue.get())
+            work = queue.get()
+            with working:
+                _run_one(work)
+
+    def _pause(self) -> None:
+        """Wait until the thread is between two pieces of work.
+
+        Inside one it may hold a lock of the SDK, which the child of a fork would find held for ever.
+        """
+        self._paused = self._working.acquire(timeout=PAUSE_FOR_FORK_SECONDS)
+
+    def _go_on(self) -> None:
+        if self._paused:
+            self._working.release()
 
     def _run_waiting(self) -> None:
         while True:
@@ -124,6 +146,7 @@ class Recorder:
         self._queue = SimpleQueue()
         self._thread = None
         self._starting = threading.Lock()
+        self._working = threading.RLock()
         self._records = self._hurried = 0
 
 
@@ -134,6 +157,18 @@ def _run_one(work: Work) -> None:
         report_fault("a recording failed", error)
     finally:
         tell_faults()
+
+
+def _before_fork(reference: weakref.ref[Recorder]) -> None:
+    recorder = reference()
+    if recorder is not None:
+        recorder._pause()
+
+
+def _after_fork_in_parent(reference: weakref.ref[Recorder]) -> None:
+    recorder = reference()
+    if recorder is not None:
+        recorder._go_on()
 
 
 def _after_fork(reference: weakref.ref[Recorder]) -> None:

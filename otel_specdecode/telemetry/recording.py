@@ -169,6 +169,7 @@ class OTelRecording:
     def start(self) -> None:
         """Start the span and count the request, on the recording thread."""
         peak_sampler.follow(self._memory)
+        watch.state()  # in the child of a fork this begins to read the machine, here rather than where tokens are made
         sinks, request, parent = self._sinks, self._request, self.context
         span = sinks.tracer.start_span(
             span_name(request), parent, SpanKind.INTERNAL, start_attributes(request), start_time=self._wall

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -100,6 +100,47 @@ def http_server(
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def raw_server(*parts: bytes, again: bytes = b"") -> Iterator[tuple[int, list[bytes]]]:
+    """A server that sends these parts to whoever asks and goes on with `again` until the end; gives port and requests.
+
+    Between two parts it waits a little, as a server does that keeps a client busy.
+    """
+    import socket
+
+    asked: list[bytes] = []
+    over = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            asked.append(connection.recv(65536))
+            for part in parts:
+                connection.sendall(part)
+            while again and not over.wait(0.02):
+                connection.sendall(again)
+            over.wait()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while not over.is_set():
+                connection = listening.accept()[0]
+                threads.append(threading.Thread(target=serve, args=(connection,)))
+                threads[-1].start()
+
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threads.append(threading.Thread(target=accept))
+        threads[0].start()
+        try:
+            yield listening.getsockname()[1], asked
+        finally:
+            over.set()
+            with suppress(OSError):
+                socket.create_connection(listening.getsockname(), 1).close()
+            for thread in threads:
+                thread.join()
 
 
 @contextmanager

@@ -163,6 +163,16 @@ def test_a_bundle_of_this_machine_replays_it_and_names_nobody(tmp_path: Path, mo
     assert loaded.content["process"]["memory"]["resident"] > 0
 
 
+def test_a_file_or_a_link_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_text("mine")
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    for name in ("kept.json", "link.json"):
+        with pytest.raises(FileExistsError):
+            bundle.write(tmp_path / name, EMPTY)
+    assert (tmp_path / "kept.json").read_text() == "mine"
+    assert not (tmp_path / "target.json").exists()
+
+
 def test_a_bundle_is_lines_that_a_person_can_read_and_compare(tmp_path: Path) -> None:
     mac_bundle(tmp_path / "mac.json", FakeMac(*M2_MAX))
     lines = (tmp_path / "mac.json").read_text(encoding="utf-8").splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from click.testing import CliRunner, Result
 from otel_specdecode.cli import main
 from otel_specdecode.doctor import bundle, command
 from otel_specdecode.doctor.checks import Check, Report, Section
+from otel_specdecode.doctor.redaction import Identity
 from otel_specdecode.tiny_pair import model_path
 from tests.otlp_receiver import otlp_receiver
 
@@ -82,6 +84,53 @@ def test_a_capture_that_cannot_be_written_is_status_1(
     assert result.exit_code == 1
     assert "could not be written (No such file or directory)" in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_a_capture_over_something_that_is_there_is_refused_before_anything_is_asked(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(command, "gather", asked.append)
+    place = tmp_path / "mac.json"
+    if kind == "file":
+        place.write_text("mine")
+    else:
+        place.symlink_to(tmp_path / "elsewhere.json")
+    result = doctor("--capture", str(place))
+    assert (result.exit_code, asked) == (1, [])
+    assert "is there already and stays as it is: name another file" in result.stderr
+    assert not (tmp_path / "elsewhere.json").exists()
+
+
+def test_home_folders_and_folders_of_packages_are_in_neither_output(
+    report: list[Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "this_identity", lambda: Identity(("/data/zoe",), ("zoe-b",), ("zoes-box",)))
+    told = "/data/zoe/a, /home/planted/b, /srv/planted/lib/site-packages/mlx/c.so, zoe-b"
+    report[0] = Report((Section("engines", "Engines", (Check("a", "first", "ok", told, facts={"at": told}),)),))
+    text, document = " ".join(doctor().stdout.split()), doctor("--json").stdout
+    assert "/data/zoe" not in text + document
+    assert "planted" not in text + document
+    assert "zoe-b" in text
+    assert "zoe-b" not in document
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_an_interrupt_ends_it_at_once_with_status_130() -> None:
+    program = (
+        "import threading\nfrom otel_specdecode.cli import main\nfrom otel_specdecode.doctor import gather\n"
+        "gather.neighbour_checks = gather.engine_checks = gather._host = list\n"
+        "gather.telemetry_checks = lambda _: (print('up', flush=True), threading.Event().wait())\nmain()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 130
 
 
 def run_doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

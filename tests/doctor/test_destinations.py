@@ -16,6 +16,7 @@ from otel_specdecode.doctor.destinations import (
     Signal,
     destination,
     exporter_names,
+    malformed_headers,
 )
 from otel_specdecode.doctor.environment import host_and_port
 from otel_specdecode.telemetry import setup
@@ -82,6 +83,59 @@ def test_the_variables_that_decided_are_named() -> None:
 def test_a_timeout_that_is_no_number_is_told_by_its_variable_alone() -> None:
     with pytest.raises(SettingError, match="OTEL_EXPORTER_OTLP_TIMEOUT is not a number of seconds"):
         destination("traces", {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"})
+
+
+@pytest.mark.parametrize("said", ["1e12", "1e300", "nan", "inf", "0", "-1"])
+def test_a_timeout_that_nobody_can_wait_for_is_a_setting_to_correct(said: str) -> None:
+    with pytest.raises(SettingError, match="OTEL_EXPORTER_OTLP_TIMEOUT is not a number of seconds that can") as raised:
+        destination("traces", {"OTEL_EXPORTER_OTLP_TIMEOUT": said})
+    assert "such as 10" in raised.value.fix
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "http://[::1",
+        "http://a\x1b[31m:4318",
+        "http://a b",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:port",
+        "http://127.0.0.1:0",
+        "127.0.0.1:99999",
+        "http://me:hun/ter2@a:1",
+        "http://me:hun#ter2@a:1",
+    ],
+)
+def test_an_endpoint_that_is_no_address_is_a_setting_to_correct(endpoint: str, protocol: str) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+    with pytest.raises(SettingError, match=r"^OTEL_EXPORTER_OTLP_ENDPOINT ") as raised:
+        destination("traces", environ)
+    assert raised.value.fix == "correct OTEL_EXPORTER_OTLP_ENDPOINT"
+    assert "ter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://[::1]:4317", "[::1]:4317", "unix:///run/otel", "dns:///a:4317", "a"])
+def test_other_ways_to_write_an_address_are_left_alone(endpoint: str) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    assert destination("traces", environ).url == endpoint
+
+
+def test_a_user_in_the_endpoint_is_refused_over_grpc_which_cannot_send_it() -> None:
+    with pytest.raises(SettingError, match="names a user, which gRPC cannot send"):
+        destination("traces", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:hunter2@a:4317"})
+
+
+def test_a_header_that_is_not_written_as_name_and_value_is_counted_and_not_said(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    environ = {
+        "OTEL_EXPORTER_OTLP_HEADERS": "hunter2,api-key=a, ,=hunter2",
+        "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "api-key=b",
+    }
+    assert malformed_headers(environ) == {"OTEL_EXPORTER_OTLP_HEADERS": 2}
+    assert destination("traces", environ).headers == {"api-key": "a"}
+    assert "hunter2" not in caplog.text + "".join(capfd.readouterr())
 
 
 def test_headers_do_not_show_in_a_destination() -> None:

@@ -22,6 +22,8 @@ def test_what_is_no_secret_is_shown_and_the_rest_is_only_named() -> None:
             "OTEL_METRICS_EXPORTER": "console",
             "OTEL_SERVICE_NAME": "chat",
             "OTEL_SPECDECODE_GENAI_METRICS": "both",
+            "OTEL_SPECDECODE_DECLARATION": f"/home/{SECRET}/run.json",
+            "OTEL_SPECDECODE_RUN_ID": "a\x1b[2J\nOTEL_FORGED=1",
             "PATH": SECRET,
         }
     )
@@ -36,7 +38,9 @@ def test_what_is_no_secret_is_shown_and_the_rest_is_only_named() -> None:
         "OTEL_RESOURCE_ATTRIBUTES": "team=(set), token=(set)",
         "OTEL_SERVICE_NAME": "chat",
         "OTEL_SOMETHING_NEW": "(set)",
+        "OTEL_SPECDECODE_DECLARATION": "(set)",
         "OTEL_SPECDECODE_GENAI_METRICS": "both",
+        "OTEL_SPECDECODE_RUN_ID": r"a\x1b[2J\x0aOTEL_FORGED=1",
     }
 
 
@@ -48,6 +52,10 @@ def test_what_is_no_secret_is_shown_and_the_rest_is_only_named() -> None:
         ("https://me:p@w@host:1/x", "https://host:1/x"),
         ("collector:4317", "collector:4317"),
         ("me:pw@collector:4317", "collector:4317"),
+        ("http://me:p/w@host:1/x", "http://host:1/x"),
+        ("http://me:p#w@host:1/x", "http://host:1/x"),
+        ("http://me:p?w@host:1/x?token=y", "http://host:1/x"),
+        ("me:p://w@host:1", "host:1"),
         ("http://[::1]:4318/v1/logs#x", "http://[::1]:4318/v1/logs"),
     ],
 )
@@ -57,7 +65,7 @@ def test_an_address_is_shown_without_user_password_query_and_fragment(url: str, 
 
 @pytest.mark.parametrize(
     ("url", "target"),
-    [("http://a:4317", "a:4317"), ("a:4317", "a:4317"), ("https://me:pw@a:1/p", "a:1"), ("localhost", "localhost")],
+    [("http://a:4317", "a:4317"), ("a:4317", "a:4317"), ("https://a:1/p", "a:1"), ("localhost", "localhost")],
 )
 def test_a_grpc_target_is_host_and_port_with_or_without_a_scheme(url: str, target: str) -> None:
     assert host_and_port(url) == target

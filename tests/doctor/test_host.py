@@ -52,6 +52,12 @@ def test_a_footprint_that_is_not_there_says_why(system: str, told: str) -> None:
     assert checks["process.peak_resident"].detail == "the system does not tell"
 
 
+def test_the_highest_value_is_never_below_the_one_of_now() -> None:
+    checks = {each.id: each for each in memory_checks(ProcessMemory(50, 70), LifetimePeaks(40, 90), "darwin")}
+    assert checks["process.peak_resident"].facts == {"value": 50}
+    assert checks["process.peak_footprint"].facts == {"value": 90}
+
+
 def test_a_machine_is_told_with_what_is_known_of_it() -> None:
     mac = Machine(
         "Mac16,1", "Apple M4", "arm64", 10, 10, 4, 6, 32 * GIB, "macOS", "26.1", "25B78", "macos-apple-m4-32g"

@@ -10,6 +10,7 @@ import pytest
 
 from otel_specdecode.doctor.children import Answer
 from otel_specdecode.doctor.models import ModelError, Place, ask_caches, find_model, read_model
+from otel_specdecode.identity.gguf import GGUFFile
 from otel_specdecode.tiny_pair import model_path
 
 KV_CACHES = Answer({"caches": [{"kind": "KVCache", "window": None, "trimmable": True, "layers": 4}]})
@@ -66,10 +67,78 @@ def test_a_repository_with_several_gguf_files_asks_for_one(tmp_path: Path) -> No
         find_model("owner/model", environ)
 
 
-@pytest.mark.parametrize("called", ["/no/such/place", "model.gguf", "~nobody/x/y"])
+@pytest.mark.parametrize("called", ["/no/such/place", "model.gguf"])
 def test_a_path_that_is_not_there_is_told(called: str) -> None:
     with pytest.raises(ModelError, match="no such file or folder"):
         find_model(called, {})
+
+
+@pytest.mark.parametrize("called", ["~nosuchuser/x", "x" * 5000, "x" * 2500 + "/" + "y" * 2500])
+def test_a_name_that_no_system_takes_is_told(called: str) -> None:
+    with pytest.raises(ModelError, match=r"^it cannot be looked at \(") as raised:
+        find_model(called, {})
+    assert "check the path" in raised.value.fix
+
+
+def test_a_home_folder_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    with pytest.raises(ModelError, match="no such home folder"):
+        find_model("owner/model", {})
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(mode=0)
+    with pytest.raises(ModelError, match=r"it cannot be looked at \(Permission denied\)"):
+        find_model(str(tmp_path / "shut"))
+
+
+@pytest.mark.parametrize("main", [b"\xff\xfe", b"../../..", b"..", b"abc/../../../../other", b"\n"])
+def test_a_reference_in_the_cache_leads_nowhere_else(tmp_path: Path, main: bytes) -> None:
+    environ = hub(tmp_path, "abc", "config.json", main=False)
+    (tmp_path / "config.json").touch()
+    (tmp_path / "hub" / "models--owner--model" / "refs").mkdir()
+    (tmp_path / "hub" / "models--owner--model" / "refs" / "main").write_bytes(main)
+    assert find_model("owner/model", environ).path.name == "abc"
+
+
+def test_a_stray_file_is_no_snapshot(tmp_path: Path) -> None:
+    environ = hub(tmp_path, "abc", "config.json", main=False)
+    (tmp_path / "hub" / "models--owner--model" / "snapshots" / ".DS_Store").touch()
+    assert find_model("owner/model", environ).path.name == "abc"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RecursionError(), "nested too deeply"), (RuntimeError("no home"), "the home folder of this user is not known")],
+)
+def test_what_else_goes_wrong_is_told_in_words(
+    error: Exception, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> GGUFFile:
+        raise error
+
+    monkeypatch.setattr("otel_specdecode.doctor.models.read_gguf", fail)
+    with pytest.raises(ModelError, match=told):
+        read_model(Place("gguf", tmp_path / "model.gguf"))
+
+
+def test_names_of_files_cannot_forge_a_line(tmp_path: Path) -> None:
+    for name in ("a\n.gguf", "b\x1b[2J.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelError) as raised:
+        find_model(str(tmp_path))
+    assert str(raised.value).endswith(r"a\x0a.gguf, b\x1b[2J.gguf")
+
+
+def test_weights_of_an_absurd_size_are_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absurd = GGUFFile(fingerprint="0", size_bytes=10**300)
+    monkeypatch.setattr("otel_specdecode.doctor.models.read_gguf", lambda _: absurd)
+    with pytest.raises(ModelError, match="more bytes than any file has"):
+        read_model(Place("gguf", tmp_path / "model.gguf"))
 
 
 def test_an_empty_folder_holds_no_model(tmp_path: Path) -> None:

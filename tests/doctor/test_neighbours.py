@@ -19,7 +19,7 @@ from otel_specdecode.doctor.neighbours import (
     neighbour_checks,
     running_engines,
 )
-from tests.doctor.servers import free_port, http_server
+from tests.doctor.servers import free_port, http_server, raw_server
 
 MODELS = {"object": "list", "data": [{"id": "my-secret-model", "object": "model"}]}
 
@@ -76,6 +76,15 @@ def test_a_real_process_is_found_by_name_and_pid_alone_and_a_child_of_ours_is_no
         ({"/v1/models": {"data": [{"id": "x", "owned_by": "vllm"}]}}, "vLLM"),
         ({"/v1/models": {"data": [{"id": "x", "owned_by": "organization_owner"}]}}, "LM Studio"),
         ({"/v1/models": MODELS}, "an OpenAI-compatible server"),
+        (
+            {
+                "/props": "x",
+                "/openapi.json": {"info": [1]},
+                "/v1/models": {"data": ["x", {"owned_by": ["x"]}, {"owned_by": "vllm"}]},
+            },
+            "vLLM",
+        ),
+        ({"/openapi.json": {"info": {"title": 7}}}, None),
         ({"/props": [], "/api/version": {"version": "1", "name": "shop"}, "/v1/models": {"data": "x"}}, None),
         ({}, None),
     ],
@@ -92,6 +101,27 @@ def test_a_llama_cpp_server_is_not_asked_for_its_models_which_would_break_off_a_
     with http_server({"/openapi.json": description, "/v1/models": MODELS}) as (port, asked):
         assert listening_engine(port) == Listening("llama_cpp.server", port)
         assert "GET /v1/models" not in asked.paths
+
+
+def test_a_server_that_is_too_busy_to_describe_itself_is_not_asked_for_its_models() -> None:
+    with raw_server() as (port, asked):
+        assert listening_engine(port) is None
+    assert [line.split()[1] for line in asked if line] == [b"/props"]
+
+
+def test_json_of_absurd_depth_is_no_engine_and_hides_no_other_port() -> None:
+    deep = b"[" * 200_000
+    header = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(deep)
+    with raw_server(header, deep) as (bad, _), http_server({"/v1/models": MODELS}) as (good, _):
+        (check,) = neighbour_checks(list, [bad, good])
+    assert check.id == f"neighbour.port.{good}"
+
+
+def test_a_server_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_specdecode.doctor.neighbours._ALL_SECONDS", 0.3)
+    with raw_server(b"HTTP/1.1 200 OK\r\n", again=b"X") as (port, _):
+        (check,) = neighbour_checks(list, [port])
+    assert check.id == "neighbour.none"
 
 
 def test_a_port_on_which_nothing_listens_is_passed_over() -> None:

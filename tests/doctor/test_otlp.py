@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("opentelemetry.proto", reason="needs the [otlp] extra")
 
 from otel_specdecode.doctor.destinations import SIGNALS, Signal, destination  # noqa: E402
 from otel_specdecode.doctor.otlp import Verdict, ask  # noqa: E402
-from tests.doctor.servers import free_port, grpc_server, http_server  # noqa: E402
+from tests.doctor.servers import free_port, grpc_server, http_server, raw_server  # noqa: E402
 from tests.otlp_receiver import otlp_receiver  # noqa: E402
 
 BOTH = pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
@@ -109,7 +110,7 @@ def test_headers_do_not_follow_a_redirect() -> None:
         assert seen.paths == []
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1", "127.0.0.1:4318", "http://127.0.0.1:port"])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:1", "127.0.0.1:4318"])
 def test_an_endpoint_that_http_cannot_take_is_a_setting_to_correct(url: str) -> None:
     assert asked(url, "http/protobuf").outcome == "bad_setting"
 
@@ -126,3 +127,41 @@ def test_tls_spoken_to_a_plain_port_is_unreachable(protocol: str) -> None:
     with otlp_receiver() as (url, _):
         verdict = asked(url.replace("http:", "https:"), protocol, TIMEOUT="5")
     assert verdict.outcome == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [(b"HTTP/1.1 200 OK\r\n", b"X"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (b"", b"")],
+)
+def test_a_server_that_keeps_every_single_read_short_is_not_waited_for(first: bytes, again: bytes) -> None:
+    began = time.monotonic()
+    with raw_server(first, again=again) as (port, _):
+        verdict = asked(f"http://127.0.0.1:{port}", "http/protobuf", TIMEOUT="0.3")
+        took = time.monotonic() - began
+    assert verdict == Verdict("unreachable", reason="no answer in time")
+    assert took < 5
+
+
+def test_the_longest_wait_is_ours_and_not_the_exporters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_specdecode.doctor.otlp.MOST_SECONDS", 0.2)
+    monkeypatch.setattr("otel_specdecode.doctor.otlp._OTHER_PROTOCOL_SECONDS", 0.2)
+    with raw_server() as (port, _):
+        assert asked(f"http://127.0.0.1:{port}", "http/protobuf", TIMEOUT="1000000").outcome == "unreachable"
+
+
+@pytest.mark.parametrize("header", ["", "authorization=Bearer%20x", "other=y"])
+@pytest.mark.parametrize("user", ["me:hunter2@", "m%40e:hun%20ter2@", "me@", ""])
+def test_a_user_in_the_endpoint_is_sent_as_the_exporter_sends_it(
+    user: str, header: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    with http_server({}, status=200) as (port, seen):
+        url = f"http://{user}127.0.0.1:{port}"
+        assert asked(url, "http/protobuf", HEADERS=header).outcome == "accepted"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", header)
+        real = exporter.OTLPSpanExporter(endpoint=f"{url}/v1/traces")
+        real.export([])
+        real.shutdown()
+        ours, theirs = seen.headers
+        assert ours.get("authorization") == theirs.get("authorization")
+        assert ours["host"] == theirs["host"]

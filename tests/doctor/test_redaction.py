@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_specdecode.doctor.bundle import FORMAT
 from otel_specdecode.doctor.redaction import Identity, Redaction, this_identity
 from otel_specdecode.host import macos
 from otel_specdecode.host.macos import MacReader
@@ -21,6 +22,11 @@ MARIA = Identity(
     [
         ("/Users/maria/models/x.gguf", "/Users/user/models/x.gguf"),
         ("/home/someone-else/x", "/home/user/x"),
+        ("/Users/Alice Smith/models", "/Users/user/models"),
+        ("/Users/Alice B. O'Neil/models", "/Users/user/models"),
+        ("in /home/bob or /etc/x", "in /home/user or /etc/x"),
+        (r"C:\Users\Alice Smith\x", r"C:\Users\user\x"),
+        ("cannot open /srv/envs/zoe/lib/python3.12/site-packages/mlx/a.so:", "cannot open site-packages/mlx/a.so:"),
         ("/Volumes/Work/maria/x", "/home/user/x"),
         (r"C:\\Users\\maria\\x".replace("\\\\", "\\"), r"C:\\Users\\user\\x".replace("\\\\", "\\")),
         ("by MARIA at marias-macbook-pro.local", "by user at host"),
@@ -53,9 +59,10 @@ def test_names_that_tell_nothing_or_are_too_short_to_be_told_from_words_stay(nam
     assert Redaction(Identity((), (name,), (name,))).text(text) == text
 
 
-def test_keys_lists_and_nested_texts_are_redacted_and_numbers_stay() -> None:
-    value = {"/Users/maria/a": ["maria", 7, None, True, {"x": ("maria",)}]}
-    assert Redaction(MARIA).value(value) == {"/Users/user/a": ["user", 7, None, True, {"x": ["user"]}]}
+def test_lists_nested_texts_and_paths_of_files_are_redacted_and_other_keys_and_numbers_stay() -> None:
+    value = {"maria": ["maria", 7, None, True, {"x": ("maria",)}], "files": {"/Users/maria/a": ["maria"]}}
+    redacted = {"maria": ["user", 7, None, True, {"x": ["user"]}], "files": {"/Users/user/a": ["user"]}}
+    assert Redaction(MARIA).value(value) == redacted
 
 
 def test_redacting_twice_changes_nothing_more() -> None:
@@ -70,10 +77,29 @@ def test_redacting_twice_changes_nothing_more() -> None:
 def test_a_redacted_output_reads_as_the_output_itself(name: str) -> None:
     text = captured(name)
     folder = name.partition("/")[0]
-    kept = Redaction(this_identity({})).text(text)
+    kept = Redaction(MARIA).text(text)
     assert (
         MacReader(FakeMac(texts={folder: kept}), None).read() == MacReader(FakeMac(texts={folder: text}), None).read()
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "host"), [("system", "x1"), ("alice", "files"), ("proc", "memory"), ("ubuntu", "x1"), ("linux", "bundle")]
+)
+def test_a_name_that_is_a_word_of_the_bundle_changes_nothing_that_is_read(user: str, host: str) -> None:
+    content = {
+        "bundle": FORMAT,
+        "system": "linux",
+        "machine": {"os_name": "Ubuntu"},
+        "commands": [{"command": ["/usr/bin/pmset", "-g"], "lines": [f"of {user}x"], "failure": ""}],
+        "files": {"/etc/os-release": ['NAME="Ubuntu"'], "/proc/meminfo": ["MemTotal: 1 kB"]},
+        "folders": {"/sys/class": ["system", "proc"]},
+    }
+    assert Redaction(Identity((f"/home/{user}",), (user,), (host,))).value(content) == content
+
+
+def test_places_alone_leave_names_as_they_are() -> None:
+    assert Redaction(MARIA).places("maria: /Users/maria/x") == "maria: /Users/user/x"
 
 
 def test_who_it_is_here_is_found_and_its_home_folder_replaced() -> None:
@@ -85,3 +111,8 @@ def test_who_it_is_here_is_found_and_its_home_folder_replaced() -> None:
 
 def test_every_command_that_is_captured_has_outputs_to_test_with() -> None:
     assert set(FOLDERS.values()) == set(macos.COMMANDS)
+
+
+def test_a_home_folder_that_nobody_knows_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert [home for home in this_identity({}).homes if "~" in home] == []

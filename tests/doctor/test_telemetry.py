@@ -137,6 +137,35 @@ def test_content_that_leaves_the_process_and_a_value_that_is_none_are_told(
     assert (check.status, check.facts) == (status, {"capture": capture})
 
 
+def test_a_timeout_that_is_too_long_is_a_warning_beside_the_answer() -> None:
+    checks = checked({**HTTP, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "3600", "OTEL_EXPORTER_OTLP_TIMEOUT": "5"})
+    assert checks["otlp.traces"].status == "ok"
+    assert checks["otel.timeout"].status == "warn"
+    assert "up to 3600 s" in checks["otel.timeout"].detail
+    assert "otel.timeout" not in checked(HTTP)
+
+
+def test_a_header_that_is_not_sent_is_told_by_its_variable_alone() -> None:
+    check = checked({**HTTP, "OTEL_EXPORTER_OTLP_HEADERS": "hunter2,a=b"})["otel.headers"]
+    assert (check.status, check.facts) == ("warn", {"OTEL_EXPORTER_OTLP_HEADERS": 1})
+    assert "hunter2" not in str(check)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://[::1"},
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://a\x1b[31m"},
+        {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "1e300"},
+    ],
+)
+def test_one_bad_variable_is_broken_and_hides_nothing_else(bad: dict[str, str]) -> None:
+    checks = checked({**HTTP, **bad})
+    assert (checks["otlp.traces"].status, checks["otlp.logs"].status) == ("error", "ok")
+    assert checks["otlp.traces"].fix
+    assert "\x1b" not in checks["otel.variables"].detail
+
+
 def test_who_sets_it_up_follows_from_the_environment() -> None:
     assert "otel_specdecode.configure()" in checked({})["otel.setup"].detail
     under = {"PYTHONPATH": "/venv/opentelemetry/instrumentation/auto_instrumentation:/src"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 pytest.importorskip("rich", reason="needs the [cli] extra")
 
 from otel_specdecode.doctor.checks import Check, Report, Section
-from otel_specdecode.doctor.terminal import show
+from otel_specdecode.doctor.terminal import rendered
 
 LONG = "a detail of so many words that it cannot stand in one line of a terminal that has eighty columns and no more"
 REPORT = Report(
@@ -36,7 +38,7 @@ REPORT = Report(
 
 
 def shown(capsys: pytest.CaptureFixture[str], report: Report = REPORT) -> str:
-    show(report)
+    sys.stdout.write(rendered(report))
     return capsys.readouterr().out
 
 
@@ -66,3 +68,13 @@ def test_checks_that_found_the_same_stand_together(capsys: pytest.CaptureFixture
     text = shown(capsys)
     assert text.count("fix: start it") == 1
     assert "metrics" in text
+
+
+@pytest.mark.parametrize("columns", [20, 40])
+def test_in_a_narrow_terminal_no_line_is_wider_and_no_word_is_lost(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = shown(capsys)
+    assert max(map(len, text.splitlines())) <= columns
+    assert all(word in text for word in LONG.split())

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_specdecode.generation.counts import ContradictionError, Counts
+from otel_specdecode.generation.folding import FoldingObserver
 from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.record import Record
 from otel_specdecode.generation.tally import Tally
@@ -20,7 +21,6 @@ from otel_specdecode.testing.fake import (
     accepted_rounds,
     fake_stream,
 )
-from tests.generation.observers import FoldingObserver
 
 
 def play(script: Script, *, think: int = 0, stop_after: int | None = None) -> tuple[Record, FoldingObserver]:

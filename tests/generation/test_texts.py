@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_specdecode.generation import faults
+from otel_specdecode.generation.folding import FoldingObserver
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome
 from otel_specdecode.generation.texts import Segment, TextCall
 from otel_specdecode.testing.fake import MILLISECOND, FakeClock
 from tests.generation.driving import OPERATIONS, Operation, drive
-from tests.generation.observers import FoldingObserver
 
 REQUEST = Request("text_completion", "llama_cpp", "target")
 

@@ -112,8 +112,11 @@ def test_the_readings_at_begin_and_end_count() -> None:
 def test_the_thread_that_makes_tokens_reads_lifetime_marks_alone() -> None:
     """A reading opens a file, and lets another thread have the interpreter's lock for 5 ms."""
     memory = Memory(100)
-    sampler = PeakSampler(memory.refuse, memory.lifetime, memory.probe)
-    sampler.end(sampler.begin())
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe)
+    sampler._start = lambda: None  # type: ignore[method-assign]
+    token = begin(sampler)
+    sampler._read = memory.refuse
+    sampler.end(token)
 
 
 @pytest.mark.parametrize(("late", "expected"), [(0.001, 900), (0.1, 100)])
@@ -128,12 +131,15 @@ def test_a_last_reading_that_comes_late_is_the_next_requests(late: float, expect
     assert sampler.peaks(token).resident == expected
 
 
-def test_a_request_that_nobody_read_is_read_late_rather_than_never() -> None:
+def test_a_request_that_nobody_came_to_read_reads_at_its_end() -> None:
+    """What comes after it is the next one's memory."""
     memory, now = Memory(100), [50.0]
     sampler = PeakSampler(memory, memory.lifetime, memory.probe, clock=lambda: now[0])
     token = sampler.begin()
     sampler.end(token)
     now[0] += 10
+    memory.now = ProcessMemory(900)
+    sampler.follow(token)
     assert sampler.peaks(token).resident == 100
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_specdecode.identity.files import FileCache, hub_digest, joined
+from otel_specdecode.identity.files import FileCache, hub_digest, joined, open_plain
 from tests.identity.weight_files import in_hub
 
 
@@ -134,3 +134,12 @@ def test_no_other_link_has_one(tmp_path: Path) -> None:
     for link, target in zip(links, targets, strict=False):
         link.symlink_to(target)
     assert [hub_digest([file]) for file in (*links, targets[-1])] == [None] * 3
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="is not a plain file"):
+        open_plain(tmp_path / "pipe")
+    with pytest.raises(OSError):  # noqa: PT011 - which one differs between systems
+        open_plain(tmp_path / "none")

@@ -397,3 +397,11 @@ def test_the_schema_says_of_every_part_what_it_is() -> None:
     parts = [part for each in objects(schema()) for part in each.get("properties", {}).values()]
     assert len(parts) > 30
     assert [part for part in parts if not part.get("description") and part.get("const") != "otel-specdecode"] == []
+
+
+def test_true_and_1_are_declared_differently_in_any_order() -> None:
+    """Python calls them equal, and a cache would take one for the other."""
+    pair = Pair("mlx", "none", LoadedModel(ModelIdentity("target", "f" * 64)))
+    first, second = (Declared(sampling=(("greedy", value),)) for value in (True, 1))
+    ids = [manifest_of(pair, each).id for each in (first, second, first)]
+    assert ids[0] == ids[2] != ids[1]

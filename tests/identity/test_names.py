@@ -83,3 +83,38 @@ def test_a_name_lasts_as_long_as_its_model() -> None:
     del model
     gc.collect()
     assert book._known == {}
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/home//alice",
+        "//home/alice",
+        "/home/./alice",
+        "c:/users/alice",
+        "C:\\Users\\alice",
+        "/var/home/alice",
+        "/export/home/alice",
+        "/private/home/alice",
+        "/System/Volumes/Data/Users/alice",
+        "/mnt/c/Users/alice",
+    ],
+)
+def test_a_home_folder_has_no_name_however_it_is_written(location: str) -> None:
+    assert public_name(location) is None
+
+
+def test_the_own_home_has_no_name_by_any_way_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "alice"
+    home.mkdir()
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    assert [public_name(way) for way in ("alice", "link", f"{tmp_path}//alice", "alice/.")] == [None] * 4
+    monkeypatch.delenv("HOME")
+    assert public_name("/models/tiny") == "tiny"
+
+
+def test_a_name_is_printable_and_short() -> None:
+    assert public_name("/models/esc\x1b[31mred\n\u202e") == "esc?[31mred??"
+    assert public_name("/models/" + "x" * 500) == "x" * 128

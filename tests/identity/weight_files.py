@@ -42,7 +42,7 @@ class Readings:
 
     def __init__(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
         self.total = 0
-        monkeypatch.setattr(module, "open", lambda path, _: io.BufferedReader(_Counted(path, self)), raising=False)
+        monkeypatch.setattr(module, "open_plain", lambda path: io.BufferedReader(_Counted(path, self)))
 
 
 class _Counted(io.FileIO):

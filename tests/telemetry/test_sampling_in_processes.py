@@ -175,6 +175,50 @@ def test_forks_while_32_threads_have_requests_lock_nothing_up() -> None:
     run(program)
 
 
+def test_a_fork_at_the_moment_of_a_recording_leaves_the_child_able_to_record() -> None:
+    """The recording thread is inside a lock of the SDK, which would be held for ever in the child."""
+    program = """
+    import opentelemetry.sdk.metrics._internal.aggregation as aggregation
+    inside, go_on = threading.Event(), threading.Event()
+    bisect = aggregation.bisect_left
+
+    def recording(*arguments):
+        if threading.current_thread().name == "otel-specdecode-recorder" and not inside.is_set():
+            inside.set()
+            go_on.wait(30)
+        return bisect(*arguments)
+
+    request()
+    aggregation.bisect_left = recording
+    list(stream())
+    assert inside.wait(30)
+    threading.Timer(0.2, go_on.set).start()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if PEAK in request() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    run(program)
+
+
+def test_a_request_that_is_recorded_late_is_not_charged_with_what_was_taken_after_it() -> None:
+    run(
+        """
+        request()
+        telemetry.clear()
+        before, behind = proc.resident(), threading.Event()
+        with proc.taken(600 * MIB):
+            pass
+        recorder.put(lambda: behind.wait(30))
+        list(stream())
+        with proc.taken(200 * MIB):
+            behind.set()
+            found = dict(telemetry.span().attributes)
+        assert before - COUNTERS <= found[PEAK] < before + 60 * MIB, (before, found)
+        """
+    )
+
+
 def test_a_process_is_not_charged_with_the_memory_of_the_one_that_started_it() -> None:
     """getrusage(2) on Linux hands the high-water mark of the program before on to the next, across exec."""
     with proc.taken(600 * proc.MIB):

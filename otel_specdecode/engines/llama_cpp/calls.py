@@ -104,13 +104,14 @@ class CallReader:
     def pair(self, llama: Any, draft: Draft) -> Pair | None:
         """Return what runs, None if it cannot be told."""
         try:
-            inner = None if draft.llama is None else self._loaded(draft.llama)
-            return Pair(PROVIDER, draft.method, self._loaded(llama), inner, draft.settings)
+            inner = None if draft.llama is None else self.learn(draft.llama)
+            return Pair(PROVIDER, draft.method, self.learn(llama), inner, draft.settings)
         except Exception as error:
             report_fault("what runs could not be told", error)
             return None
 
-    def _loaded(self, llama: Any) -> LoadedModel:
+    def learn(self, llama: Any) -> LoadedModel:
+        """Return what a Llama is. The first call has its files read, on a thread of their own."""
         model = self._models.get(llama)
         if model is None:
             model = self._models[llama] = loaded_model(llama)

@@ -74,6 +74,7 @@ class LlamaCppHooks:
             watching = Watching(self._relay, reader, module.Llama, self._idle)
             self._class, self._watching = module.Llama, watching
             self._wrappers = {
+                "__init__": _bound(watching.construct),
                 "create_completion": _bound(watching.create_completion),
                 "create_chat_completion": _bound(watching.create_chat_completion),
                 "generate": _bound(watching.generate),

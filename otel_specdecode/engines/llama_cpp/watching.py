@@ -79,6 +79,15 @@ class Watching:
         self._completing = getattr(getattr(llama_class, "_create_completion", None), "__code__", None)
         checked(llama_class.eval, "tokens")
 
+    def construct(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> None:
+        """Learn what is loaded as it is loaded: its file may be another one by the first request."""
+        wrapped(*args, **kwargs)
+        try:
+            if self._relay.anyone_listens() and not llama.model_params.vocab_only:
+                self._reader.learn(llama)
+        except Exception as error:
+            report_fault("what was loaded could not be told", error)
+
     def create_completion(self, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs) -> Any:
         """Watch one completion, whole or as a stream of chunks."""
         return self._text("text_completion", self._completion, wrapped, llama, args, kwargs)

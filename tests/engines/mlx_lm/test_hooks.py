@@ -21,11 +21,11 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 import otel_specdecode
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.generation import faults
+from otel_specdecode.generation.folding import FoldingObserver
 from otel_specdecode.telemetry.names import Attr, Enum
 from otel_specdecode.testing.capture import Telemetry, capture
 from otel_specdecode.tiny_pair import chat_tokens, model_path
 from tests.engines.mlx_lm.conftest import Pair, counted_passes, step_functions
-from tests.generation.observers import FoldingObserver
 
 pytestmark = pytest.mark.mlx
 

@@ -1,4 +1,4 @@
-"""An observer that folds what it gets on the spot, for tests without OpenTelemetry."""
+"""An observer that folds what it gets on the spot, without OpenTelemetry and without a thread."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Folded:
 
     Attributes:
         deltas: What each stretch added.
+        endings: How it ended; one, unless a hook is wrong.
         record: The finished record.
         content: What was captured.
     """
@@ -28,7 +29,7 @@ class Folded:
         self.record: Record | None = None
         self.content: Content | None = None
 
-    def progress(self, stretch: Stretch, facts: Facts) -> None:
+    def progress(self, stretch: Stretch, _: Facts) -> None:
         """Fold a stretch."""
         self.deltas.append(self.tally.add(stretch))
 
@@ -39,15 +40,13 @@ class Folded:
 
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Fold the rest and build the record."""
-        self.progress(stretch, facts)
-        held_until = None if ending.kind == "complete" else ending.at
-        self.deltas.append(self.tally.end_segment(finished=ending.last_pass_finished, held_until=held_until))
+        self.end_segment(stretch, facts, ending.last_pass_finished, None if ending.kind == "complete" else ending.at)
         self.endings.append(ending)
         self.content = content
         self.record = build_record(self.request, self.tally, facts, ending, self.began)
 
     def child(self) -> Ticket:
-        """Not needed here."""
+        """Prompts of a batch are not folded."""
         raise NotImplementedError
 
 
@@ -55,6 +54,7 @@ class FoldingObserver:
     """Admits every call.
 
     Attributes:
+        captures_content: Whether prompts and completions are handed over.
         recordings: In the order they began.
     """
 
@@ -73,8 +73,14 @@ class FoldingObserver:
         return self.recordings[-1]
 
     @property
+    def records(self) -> list[Record]:
+        """The finished records, in the order they began."""
+        return [each.record for each in self.recordings if each.record is not None]
+
+    @property
     def record(self) -> Record:
-        """The record of the one recording."""
+        """The record of the one recording; ValueError where there is not one, finished."""
         (recording,) = self.recordings
-        assert recording.record is not None
+        if recording.record is None:
+            raise ValueError("the recording has not ended")
         return recording.record
