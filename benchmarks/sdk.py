@@ -63,6 +63,7 @@ class SDK:
 
     def shutdown(self) -> None:
         drain()
+        self.listener.close()
         self.tracer_provider.shutdown()
         self.meter_provider.shutdown()
 

@@ -17,6 +17,7 @@ from otel_specdecode.generation.observer import Observer, Relay
 
 _MODULE = "llama_cpp.llama"
 
+_CONSTRUCTOR = "__init__"  # a class may have its parent's
 _INNER = ("generate", "eval")
 """What goes on being watched for streams in flight."""
 
@@ -74,14 +75,15 @@ class LlamaCppHooks:
             watching = Watching(self._relay, reader, module.Llama, self._idle)
             self._class, self._watching = module.Llama, watching
             self._wrappers = {
-                "__init__": _bound(watching.construct),
+                _CONSTRUCTOR: _bound(watching.construct),
                 "create_completion": _bound(watching.create_completion),
                 "create_chat_completion": _bound(watching.create_chat_completion),
                 "generate": _bound(watching.generate),
                 "embed": _bound(watching.embed),
                 "eval": watching.watched_eval,
             }
-            self._patches = [self._patch(name) for name in self._wrappers]
+            own = vars(module.Llama)
+            self._patches = [self._patch(name) for name in self._wrappers if name in own or name != _CONSTRUCTOR]
         except Exception as error:
             report_fault("this version of llama-cpp-python is not watched: Llama is not as expected", error)
             self._class, self._patches = None, []
