@@ -28,6 +28,7 @@ lint: $(VENV)/.installed-dev ## style, format, types, and whether generated file
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python semconv/generate.py --check
+	$(BIN)/python -m collector.rulekit --check
 
 format: $(VENV)/.installed-dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
@@ -35,6 +36,7 @@ format: $(VENV)/.installed-dev ## rewrite the code in the house format
 
 generate: $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, registry.json, field reference
 	$(BIN)/python semconv/generate.py
+	$(BIN)/python -m collector.rulekit
 
 docs: generate ## rewrite the generated pages of docs/
 

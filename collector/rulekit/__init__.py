@@ -1,0 +1,1 @@
+"""Makes the Prometheus rules from the telemetry registry and the thresholds."""
