@@ -28,7 +28,7 @@ _MAC = re.compile(r"\b(?:[0-9A-F]{2}[:-]){5}[0-9A-F]{2}\b", re.IGNORECASE)
 _LONG_HEX = re.compile(r"\b[0-9a-f]{32,}\b", re.IGNORECASE)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
-_ANYBODYS_HOME = "/".join(("", "home", "user"))  # in one piece it would look like somebody's
+_ANYBODYS_HOME = os.path.join("/home", "user")  # in one piece it would look like somebody's
 
 _PUBLIC_NAMES = frozenset(
     {

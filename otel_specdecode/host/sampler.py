@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -151,8 +151,9 @@ class PeakSampler:
 
         Starts a thread now and then, and reads: not for the thread that makes tokens.
         """
-        if token.ended is None:
-            token.take_edge(self._read())
+        reading = self._read()
+        if token.ended is None:  # asked afterwards: a reading that was held up is not of its time
+            token.take_edge(reading)
         if self._waiting:
             self._wake.set()
         elif self._thread is None and self._open:
@@ -178,8 +179,9 @@ class PeakSampler:
         if token.ended is None:
             self.end(token)
         highest, after = token.highest, token.after
+        reading = self._read()
         if self._clock() - (token.ended or 0.0) < LAST_READING_SECONDS:
-            token.take_edge(self._read())
+            token.take_edge(reading)
             highest = token.highest
         return Peaks(
             _peak(highest.resident, token.before.resident, after.resident),
@@ -215,12 +217,15 @@ class PeakSampler:
             time.sleep(self._period)
             if not self._open:
                 return
-            self._give(probe.read())
+            begun = list(self._open.values())
+            self._give(probe.read(), begun)
 
-    def _give(self, reading: ProcessMemory) -> None:
-        for reference in list(self._open.values()):
+    @staticmethod
+    def _give(reading: ProcessMemory, begun: Sequence[weakref.ref[Token]]) -> None:
+        """Give a reading to the requests that began before it and have not ended by now."""
+        for reference in begun:
             token = reference()
-            if token is not None:
+            if token is not None and token.ended is None:
                 token.take(reading)
 
     def _another_came(self) -> bool:

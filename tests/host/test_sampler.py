@@ -385,3 +385,22 @@ def test_a_process_ends_at_once_while_a_request_is_open() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20, check=True
     )
     assert (finished.stdout, finished.stderr) == ("", "")
+
+
+def test_a_reading_that_was_held_up_is_not_of_a_request_that_ended_meanwhile() -> None:
+    """As where the recording thread is not given time between asking and reading."""
+    memory = Memory(100)
+    sampler = PeakSampler(memory, memory.lifetime, memory.probe)
+    sampler._start = lambda: None  # type: ignore[method-assign]
+    token = sampler.begin()
+
+    def held_up() -> ProcessMemory:
+        sampler._read = memory
+        sampler.end(token)
+        memory.now = ProcessMemory(900)
+        return memory.now
+
+    sampler._read = held_up
+    sampler.follow(token)
+    token.ended = (token.ended or 0.0) - 1.0
+    assert sampler.peaks(token).resident == 100
