@@ -10,6 +10,7 @@ from collector.rulekit.settings import LIMITS, NODE_DRAFT, SERVICE_DRAFT, SERVIC
 
 ROUNDS = LIMITS["samples"]["rounds"]
 REQUESTS = LIMITS["samples"]["requests"]
+REJECTED = 'specdecode_draft_outcome="rejected"'
 
 
 def summed(name: str, by: frozenset[str], matchers: str = "") -> str:
@@ -41,7 +42,8 @@ def recordings() -> Iterator[Recording]:
 
 def _acceptance(level: str, by: frozenset[str]) -> Iterator[Recording]:
     accepted = summed("draft_tokens", by, 'specdecode_draft_outcome="accepted"')
-    compared = summed("draft_tokens", by, 'specdecode_draft_outcome=~"accepted|rejected"')
+    # A sum of two: an engine of which rejected tokens are not known has no accept rate, instead of one of 1.
+    compared = f"({accepted} + {summed('draft_tokens', by, REJECTED)})"
     rounds = summed("rounds", by)
     finished = summed("rounds", by, 'specdecode_round_outcome!="cut"')
     none = summed("rounds", by, 'specdecode_round_outcome="all_rejected"')

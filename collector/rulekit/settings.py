@@ -91,9 +91,10 @@ def grown(selector: str, by: frozenset[str], window: str = WINDOW) -> str:
     ``increase`` alone would miss, and with it all of a process that lives shorter than two exports. Looking back at
     three places tells it from one that was away for some minutes.
     """
+    before = f"{selector} offset {window} or {selector} offset 15m or {selector} offset 1h"
     return f"""\
 sum by ({listed(by)}) (
-    ({selector} unless ({selector} offset {window} or {selector} offset 15m or {selector} offset 1h))
+    ({selector} unless ({before}))
   or
     increase({selector}[{window}])
 )"""
