@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -28,6 +29,13 @@ SOUND = Report((Section("machine", "Machine", (Check("python", "Python", "ok", "
 BROKEN = Report((Section("engines", "Engines", (Check("engine.any", "an engine", "error", "none", "install one"),)),))
 
 
+def runner() -> CliRunner:
+    """A runner that keeps standard output and standard error apart, which click does by itself from 8.2 on."""
+    if "mix_stderr" in inspect.signature(CliRunner).parameters:
+        return CliRunner(mix_stderr=False)
+    return CliRunner()
+
+
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
     """What the doctor finds; a test replaces it."""
@@ -37,7 +45,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
 
 
 def doctor(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", *arguments])
+    return runner().invoke(main, ["doctor", *arguments])
 
 
 def test_the_exit_status_is_0_unless_something_needed_is_broken(report: list[Report]) -> None:
