@@ -46,7 +46,9 @@ PROGRAM = """
         {calls}
         spans = [span.to_json() for span in telemetry.spans()]
         metrics = telemetry.metrics_data().to_json()
-        records = [(each.log_record, each.resource.attributes) for each in telemetry.logs()]
+        held = [(each.log_record, getattr(each, "resource", None)) for each in telemetry.logs()]
+        # Older SDKs have the resource at the record.
+        records = [(record, (resource or record.resource).attributes) for record, resource in held]
     logs = [repr((each.event_name, each.body, dict(each.attributes), dict(of))) for each, of in records]
     resource = repr(dict(MachineResourceDetector().detect().attributes))
     emitted = "\\n".join([*spans, metrics, *logs, resource, *logged])
