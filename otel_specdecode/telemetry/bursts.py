@@ -17,18 +17,21 @@ from otel_specdecode.generation.request import Request
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.events import emit_burst
 from otel_specdecode.telemetry.instruments import Instruments
-from otel_specdecode.telemetry.labels import Labels
+from otel_specdecode.telemetry.labels import Labels, draft_length_label
 from otel_specdecode.telemetry.names import Metrics
 
 
 class _Speculation(NamedTuple):
-    """What is watched by itself: one model with one draft of one length."""
+    """What is watched by itself: one model with one draft of one length, long ones together.
+
+    A length can come with each request, so the exact one would let detectors grow without end.
+    """
 
     provider: str
     model: str | None
     method: str
     draft: str | None
-    length: int | None
+    length: str
 
 
 _watches: weakref.WeakSet[BurstWatch] = weakref.WeakSet()
@@ -135,4 +138,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def _of(request: Request) -> _Speculation:
-    return _Speculation(request.provider, request.model, request.method, request.draft_model, request.draft_max_tokens)
+    length = draft_length_label(request.draft_max_tokens)
+    return _Speculation(request.provider, request.model, request.method, request.draft_model, length)
