@@ -77,6 +77,17 @@ class Received:
             for span in scoped.spans
         ]
 
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The attributes of each event of a name, in the order of arrival."""
+        return [
+            _attributes(record)
+            for request in self.requests.get("/v1/logs", ())
+            for resource in request.resource_logs
+            for scoped in resource.scope_logs
+            for record in scoped.log_records
+            if record.event_name == name
+        ]
+
     def latest(self, metric: str) -> list[tuple[dict[str, Any], float]]:
         """Labels and number of each point of a metric, as last received; of a histogram the number is its count."""
         newest: list[tuple[dict[str, Any], float]] = []

@@ -7,7 +7,7 @@ rejected tokens per 1,000 output tokens, or of the share of rounds without one a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -24,16 +24,21 @@ _MOST_RANKED = 64
 _MOST_COUNTED = 10_000
 """Requests that a burst counts; more are as bad."""
 
+_MOST_ENDED = 1_024
+"""Traces that are remembered after they ended without a mark. Those in a window of rounds are fewer."""
+
 
 class Source(NamedTuple):
     """The request that rounds belong to.
 
     Attributes:
-        request: Tells one request from another, such as its trace id.
+        request: Tells one request from another.
+        trace: Id of its trace, None if nobody keeps that.
         tenant: On whose behalf, None if that is not known.
     """
 
-    request: str
+    request: int
+    trace: str | None = None
     tenant: str | None = None
 
 
@@ -63,7 +68,8 @@ class Burst:
         decode_seconds: Decode time of its rounds, of all requests together, in s.
         requests: Requests with a rejected token in it.
         tenants: Tenants of those, some of them by name.
-        worst: The requests with the most rejected tokens, worst first.
+        worst: Traces of the requests with the most rejected tokens, worst first: only such as are marked, or will be
+            when they end, so that one who samples by the mark has kept them.
     """
 
     start: int
@@ -129,7 +135,7 @@ class _Open:
         self.peak = Level(0.0, 0.0)
         self._whole: _Block | None = None
         self._pending: _Block | None = None
-        self._requests: set[str] = set()
+        self._requests: set[int] = set()
         self._tenants: dict[str, None] = {}
 
     def add(self, block: _Block) -> None:
@@ -148,10 +154,11 @@ class _Open:
         """Keep the highest levels."""
         self.peak = Level(*map(max, self.peak, level))
 
-    def told(self) -> Burst:
-        """Return the burst so far."""
+    def told(self, without: Container[str]) -> Burst:
+        """Return the burst so far, with the worst of all traces but these."""
         whole = self._whole or _Block(0, 0)
-        worst = sorted(whole.by_source, key=lambda source: whole.by_source[source], reverse=True)
+        ranked = sorted(whole.by_source, key=lambda source: whole.by_source[source], reverse=True)
+        worst = dict.fromkeys(each.trace for each in ranked if each.trace is not None and each.trace not in without)
         return Burst(
             start=whole.start,
             end=whole.end,
@@ -162,7 +169,7 @@ class _Open:
             decode_seconds=whole.seconds,
             requests=len(self._requests),
             tenants=tuple(self._tenants),
-            worst=tuple(source.request for source in worst[: thresholds()["burst"]["worst"]]),
+            worst=tuple(worst)[: thresholds()["burst"]["worst"]],
         )
 
     def _involve(self, block: _Block) -> None:
@@ -190,6 +197,8 @@ class BurstDetector:
         self._since_kept = 0
         self._history: deque[Level] = deque(maxlen=rule["most_history"])
         self._open: _Open | None = None
+        self._unmarked: dict[str, None] = {}
+        self._owed: deque[str] = deque(maxlen=_MOST_RANKED)
 
     @property
     def in_burst(self) -> bool:
@@ -236,6 +245,23 @@ class BurstDetector:
             self._current = None
         return None
 
+    def mark(self, source: Source) -> bool:
+        """Take note that a request ends.
+
+        Returns:
+            Whether it is to be marked: a burst goes on, or one that ended while it ran names it among the worst.
+        """
+        trace = source.trace
+        if trace is None:
+            return self.in_burst
+        if self.in_burst or trace in self._owed:
+            self._unmarked.pop(trace, None)
+            return True
+        self._unmarked[trace] = None
+        if len(self._unmarked) > _MOST_ENDED:
+            del self._unmarked[next(iter(self._unmarked))]
+        return False
+
     def finish(self) -> Burst | None:
         """End the burst that goes on, as the process ends; None if none does."""
         return None if self._open is None else self._end()
@@ -281,7 +307,11 @@ class BurstDetector:
         opened, self._open = self._open, None
         self._window.clear()
         self._since_kept = 0
-        return None if opened is None else opened.told()
+        if opened is None:
+            return None
+        burst = opened.told(self._unmarked)
+        self._owed.extend(burst.worst)
+        return burst
 
     def _baseline(self) -> Level | None:
         if len(self._history) < self._rule["least_history"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import weakref
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from opentelemetry._logs import Logger
 from opentelemetry.context import Context
-from opentelemetry.trace import format_trace_id, get_current_span
+from opentelemetry.trace import Span, format_trace_id
 
 from otel_specdecode.generation.bursts import Burst, BurstDetector, Source
 from otel_specdecode.generation.counts import Counts
@@ -35,6 +36,7 @@ class _Speculation(NamedTuple):
 
 
 _watches: weakref.WeakSet[BurstWatch] = weakref.WeakSet()
+_numbers = itertools.count()
 
 
 class BurstWatch:
@@ -53,9 +55,9 @@ class BurstWatch:
         counts: Counts,
         seconds: float,
         request: Request,
+        source: Source,
         labels: Labels,
         context: Context,
-        tenant: str | None,
     ) -> None:
         """Take rounds of a request.
 
@@ -64,24 +66,23 @@ class BurstWatch:
             counts: What they added.
             seconds: Their decode time, in s.
             request: What was asked for.
+            source: Tells it from others.
             labels: Base labels of its metrics.
             context: Holds its span.
-            tenant: On whose behalf it runs.
         """
         if not counts.finished_rounds:
             return
         _, detector = self._detectors.setdefault(_of(request), (request, BurstDetector()))
-        trace_id = format_trace_id(get_current_span(context).get_span_context().trace_id)
-        began, ended = detector.observe(at, counts, seconds, Source(trace_id, tenant))
+        began, ended = detector.observe(at, counts, seconds, source)
         if ended is not None:
             self._tell(request, ended)
         if began:
             self._instruments.add(Metrics.SPECDECODE_ROLLBACK_BURSTS, 1, labels, context)
 
-    def in_burst(self, request: Request) -> bool:
-        """Return whether a burst of what a request runs on goes on."""
+    def mark(self, request: Request, source: Source) -> bool:
+        """Return whether a request that ends now belongs to a burst."""
         watched = self._detectors.get(_of(request))
-        return watched is not None and watched[1].in_burst
+        return watched is not None and watched[1].mark(source)
 
     @property
     def goes_on(self) -> bool:
@@ -135,6 +136,17 @@ def _forget_parents_rounds() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parents_rounds)
+
+
+def source_of(span: Span, tenant: str | None) -> Source:
+    """Return what tells the rounds of one request from those of others.
+
+    Args:
+        span: The request's; its trace is named only if it is sampled.
+        tenant: On whose behalf it runs.
+    """
+    context = span.get_span_context()
+    return Source(next(_numbers), format_trace_id(context.trace_id) if context.trace_flags.sampled else None, tenant)
 
 
 def _of(request: Request) -> _Speculation:

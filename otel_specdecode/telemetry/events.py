@@ -74,7 +74,7 @@ def emit_burst(logger: Logger, request: Request, burst: Burst, run_id: str | Non
         Attr.SPECDECODE_BURST_USUAL_ALL_REJECTED: None if usual is None else usual.all_rejected,
         Attr.SPECDECODE_BURST_REQUESTS: burst.requests,
         Attr.SPECDECODE_BURST_TENANTS: burst.tenants or None,
-        Attr.SPECDECODE_BURST_TRACE_IDS: burst.worst,
+        Attr.SPECDECODE_BURST_TRACE_IDS: burst.worst or None,
         Attr.SPECDECODE_RUN_ID: run_id,
     }
     _emit(logger, Context(), Event.SPECDECODE_ROLLBACK_BURST, SeverityNumber.WARN, attributes)

@@ -191,7 +191,8 @@ class Attr:
     """Tenants of those requests, at most 10 of them. Absent if none is known."""
 
     SPECDECODE_BURST_TRACE_IDS: Final = "specdecode.burst.trace_ids"
-    """Trace ids of the requests with the most rejected tokens, worst first, at most 5."""
+    """Trace ids of the requests with the most rejected tokens, worst first, at most 5. Only of such as have
+    `specdecode.in_burst`, so that a sampler that keeps those has kept these."""
 
     SPECDECODE_BURST_USUAL_ALL_REJECTED: Final = "specdecode.burst.usual_all_rejected"
     """Median of the share of rounds without an accepted token before the burst, 0 to 1. Absent without enough rounds
@@ -310,7 +311,8 @@ class Attr:
     before."""
 
     SPECDECODE_IN_BURST: Final = "specdecode.in_burst"
-    """True if the request ended while a rollback burst of its model and draft went on; absent otherwise."""
+    """True if the request ended while a rollback burst of its model and draft went on, or is one of those that
+    `specdecode.burst.trace_ids` of such a burst names; absent otherwise."""
 
     SPECDECODE_INTER_TOKEN_LATENCY_P50: Final = "specdecode.inter_token_latency.p50"
     """Median wait from resuming the stream to its next token, in s, first token excluded. Near 0 within a burst of

@@ -10,6 +10,7 @@ from opentelemetry._logs import Logger
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
 
+from otel_specdecode.generation.bursts import Source
 from otel_specdecode.generation.counts import ContradictionError
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.judgement import hazards_of
@@ -23,7 +24,7 @@ from otel_specdecode.host.sampler import peak_sampler
 from otel_specdecode.host.state import HostState
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.identity.manifest import Manifest, Pair, is_told, manifest_of, vocabularies_differ
-from otel_specdecode.telemetry.bursts import BurstWatch
+from otel_specdecode.telemetry.bursts import BurstWatch, source_of
 from otel_specdecode.telemetry.content import Capture, as_attributes, messages
 from otel_specdecode.telemetry.events import emit_content, emit_hazard, emit_manifest
 from otel_specdecode.telemetry.host_metrics import watch
@@ -93,6 +94,7 @@ class _Started:
     tally: Tally
     metrics: GenerationMetrics
     caller: Caller
+    source: Source
     folded_until: int
     manifest: Manifest | None = None
     mismatched: bool = False
@@ -181,7 +183,8 @@ class OTelRecording:
             sinks.instruments, request, context, sinks.recorder.pace, sinks.convention, self._under_client_span, tenant
         )
         tally = Tally(pass_entries=request.mode == "speculative")
-        self._started = _Started(span, context, tally, metrics, caller, self._began)
+        source = source_of(span, caller.tenant)
+        self._started = _Started(span, context, tally, metrics, caller, source, self._began)
         metrics.started()
 
     def _take(self, stretch: Stretch, facts: Facts) -> None:
@@ -218,7 +221,7 @@ class OTelRecording:
         finally:
             started.metrics.ended()
             end_time = self._wall + max(ending.at - self._began, 0)
-            if self._sinks.bursts.in_burst(self._request):
+            if self._sinks.bursts.mark(self._request, started.source):
                 started.span.set_attribute(Attr.SPECDECODE_IN_BURST, True)
             end_span(started.span, record, ending, hazards, self._surroundings(started, host), end_time)
 
@@ -281,10 +284,8 @@ class OTelRecording:
         started.metrics.progress(delta, facts, seconds)
         if self._request.mode == "speculative":
             at = self._wall + max(started.folded_until - self._began, 0)
-            decode, caller = sum(delta.pass_times) / NANOSECONDS, started.caller
-            self._sinks.bursts.observe(
-                at, delta.counts, decode, self._request, started.metrics.base, started.context, caller.tenant
-            )
+            decode, labels = sum(delta.pass_times) / NANOSECONDS, started.metrics.base
+            self._sinks.bursts.observe(at, delta.counts, decode, self._request, started.source, labels, started.context)
 
     def _drop(self, started: _Started, error: ContradictionError) -> None:
         started.contradicted = True

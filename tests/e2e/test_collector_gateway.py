@@ -15,12 +15,17 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc", reason="needs the 
 
 from opentelemetry.trace import Status, StatusCode, Tracer
 
+from otel_specdecode.telemetry.names import Attr, Event
 from otel_specdecode.testing.fake import WORKED_EXAMPLE, Script, accepted_rounds
 from tests.e2e.pipeline import Collector, Prometheus, collector, eventually, prometheus
 from tests.e2e.services import service
 from tests.otlp_receiver import Received, otlp_receiver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+HEALTHY = Script(rounds=accepted_rounds((4, 3, 4, 2) * 25, 4))
+NO_GOOD = Script(rounds=accepted_rounds((1, 0) * 5, 4))
+"""Too short to be kept for its accept rate."""
 
 WORKED = Script(rounds=accepted_rounds(WORKED_EXAMPLE, 4))
 ACCEPTED = sum(WORKED_EXAMPLE)
@@ -168,6 +173,23 @@ def test_an_exemplar_that_names_a_trace_names_one_that_was_kept(fleet: Fleet) ->
 
     assert eventually(named)
     assert named() <= {trace for trace in ids if in_share(trace)}
+    assert eventually(lambda: named() <= fleet.kept())
+
+
+def test_every_trace_that_a_burst_names_was_kept(fleet: Fleet) -> None:
+    """Requests that ended before there were rounds enough to see the burst have no mark, and may not be named."""
+    with service(fleet.agents[0].grpc, "bursting") as process:
+        for script in [HEALTHY] * 20 + [NO_GOOD] * 60 + [HEALTHY] * 8:
+            process.generate(script)
+        process.export()
+
+    def named() -> set[str]:
+        events = [each for received in fleet.stored for each in received.events(Event.SPECDECODE_ROLLBACK_BURST)]
+        return {trace for event in events for trace in event[Attr.SPECDECODE_BURST_TRACE_IDS]}
+
+    assert eventually(named)
+    assert len(named()) == 5
+    assert not all(map(in_share, named())), "so the mark had to keep some"
     assert eventually(lambda: named() <= fleet.kept())
 
 

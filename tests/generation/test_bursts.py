@@ -15,7 +15,7 @@ from otel_specdecode.thresholds import thresholds
 
 K = 4
 ROUND = 0.038
-ONE = Source("one")
+ONE = Source(0, "one")
 RULE = thresholds()["burst"]
 
 
@@ -168,7 +168,7 @@ def test_who_was_hit_is_told_worst_first() -> None:
     stream = Stream()
     stream.run(200, 0.7)
     for number in range(8):
-        stream.run(number + 1, 0.0, source=Source(f"trace-{number}", f"tenant-{number % 2}"))
+        stream.run(number + 1, 0.0, source=Source(number, f"trace-{number}", f"tenant-{number % 2}"))
     (burst,) = stream.bursts()
     assert burst.worst[: RULE["worst"]] == tuple(f"trace-{number}" for number in (7, 6, 5, 4, 3))
     assert burst.requests >= 7
@@ -178,13 +178,58 @@ def test_who_was_hit_is_told_worst_first() -> None:
 def test_memory_does_not_grow_with_the_requests_of_a_burst() -> None:
     stream = Stream()
     for number in range(2_000):
-        stream.feed(counts([0] * 50), 2.0, Source(f"trace-{number}", f"tenant-{number}"))
+        stream.feed(counts([0] * 50), 2.0, Source(number, f"trace-{number}", f"tenant-{number}"))
+        stream.detector.mark(Source(number, f"trace-{number}"))
     assert stream.detector._open is not None
     assert len(stream.detector._open._whole.by_source) <= 64
     (burst,) = stream.bursts()
+    for number in range(2_000):
+        stream.detector.mark(Source(number, f"trace-{number}"))
+    assert len(stream.detector._unmarked) <= 1_024
+    assert len(stream.detector._owed) <= 64
     assert burst.requests == 2_000
     assert len(burst.tenants) == RULE["tenants"]
     assert len(burst.worst) == RULE["worst"]
+
+
+def test_only_traces_that_are_marked_are_named() -> None:
+    """The first bad request ends before there are rounds enough to see a burst; a third outlives it."""
+    early, inside, outliving, good = (Source(number, name) for number, name in enumerate(("a", "b", "c", "d")))
+    stream = Stream()
+    stream.run(300, 0.75, source=good)
+    assert not stream.detector.mark(good)
+    stream.run(2, 0.0, source=early)
+    assert not stream.detector.mark(early)
+    stream.run(10, 0.0, source=outliving)
+    stream.run(8, 0.0, source=inside)
+    assert stream.detector.mark(inside)
+    stream.run(100, 0.75, source=Source(4, "e"))
+    (burst,) = stream.bursts()
+    assert burst.worst == ("c", "b")
+    assert burst.requests >= 3
+    assert stream.detector.mark(outliving)
+    assert not stream.detector.mark(Source(5, "f"))
+
+
+def test_a_trace_with_a_marked_request_is_named_whatever_else_is_in_it() -> None:
+    stream = Stream()
+    stream.run(300, 0.75)
+    stream.run(2, 0.0, source=Source(1, "a"))
+    stream.detector.mark(Source(1, "a"))
+    stream.run(10, 0.0, source=Source(2, "a"))
+    assert stream.detector.mark(Source(2, "a"))
+    (burst,) = stream.bursts()
+    assert burst.worst == ("a",)
+    assert burst.requests == 2
+
+
+def test_a_request_whose_trace_nobody_keeps_counts_and_is_not_named() -> None:
+    stream = Stream()
+    for number in range(8):
+        stream.feed(counts([0] * 50), 2.0, Source(number))
+    assert stream.detector.mark(Source(7))
+    (burst,) = stream.bursts()
+    assert (burst.requests, burst.worst) == (8, ())
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 8])
@@ -206,6 +251,28 @@ def test_plain_decoding_is_nothing_to_judge() -> None:
 
 
 @given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 4]), st.integers(1, 80), st.integers(0, 9), st.booleans()), max_size=80)
+)
+def test_every_trace_that_is_named_has_a_mark(handed: list[tuple[int, int, int, bool]]) -> None:
+    """Requests that come and go in any order: each of ten traces has one after the other."""
+    stream, running, marked = Stream(), dict.fromkeys(range(10), 0), set()
+    named: set[str] = set()
+    for accepted, rounds, number, ends in handed:
+        source = Source(running[number], f"trace-{number}-{running[number]}")
+        stream.now += 1
+        stream.feed(counts([accepted] * rounds), rounds * ROUND, source)
+        if ends:
+            marked |= {source.trace} if stream.detector.mark(source) else set()
+            running[number] += 1
+    for burst in stream.bursts():
+        named |= set(burst.worst)
+    for number, one in running.items():
+        source = Source(one, f"trace-{number}-{one}")
+        marked |= {source.trace} if stream.detector.mark(source) else set()
+    assert named <= marked
+
+
+@given(
     st.lists(st.tuples(st.lists(st.integers(0, K), max_size=80), st.integers(-2, 400), st.integers(0, 3)), max_size=120)
 )
 def test_whatever_comes_bursts_follow_each_other_and_hold_together(
@@ -216,7 +283,7 @@ def test_whatever_comes_bursts_follow_each_other_and_hold_together(
     for accepted, passed, request in handed:
         stream.now = max(stream.now + passed, 0.0)
         before = len(stream.told)
-        stream.feed(counts(accepted), len(accepted) * ROUND, Source(f"trace-{request}"))
+        stream.feed(counts(accepted), len(accepted) * ROUND, Source(request, f"trace-{request}"))
         total += len(accepted)
         for told in stream.told[before:]:
             if told.ended is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_specdecode.telemetry import bursts, listener
 from otel_specdecode.telemetry.names import Attr, Event
@@ -51,10 +52,22 @@ def test_a_draft_that_breaks_and_recovers(telemetry: Telemetry) -> None:
     assert burst[Attr.SPECDECODE_BURST_USUAL_ALL_REJECTED] == 0.0
     assert burst[Attr.SPECDECODE_BURST_ROLLBACKS_PER_MINUTE] == pytest.approx(60 / 0.038)
     assert burst[Attr.SPECDECODE_BURST_REQUESTS] == 4
-    bad = {format(span.context.trace_id, "032x") for span in spans[20:24]}
-    assert set(burst[Attr.SPECDECODE_BURST_TRACE_IDS]) == bad
+    told_bad = {format(spans[place].context.trace_id, "032x") for place in marked if place < 24}
+    assert set(burst[Attr.SPECDECODE_BURST_TRACE_IDS]) == told_bad
     assert burst[Attr.SPECDECODE_BURST_START_TIME] <= burst[Attr.SPECDECODE_BURST_END_TIME]
     assert_conformant(spans=spans, metrics=telemetry.metrics_data(), logs=telemetry.logs())
+
+
+def test_a_trace_that_is_not_sampled_is_counted_and_not_named() -> None:
+    telemetry = Telemetry(sampler=ALWAYS_OFF)
+    try:
+        play(telemetry, *[BAD] * 5)
+        listener._drain_at_exit()
+        (burst,) = told(telemetry)
+        assert burst[Attr.SPECDECODE_BURST_REQUESTS] == 5
+        assert Attr.SPECDECODE_BURST_TRACE_IDS not in burst
+    finally:
+        telemetry.shutdown()
 
 
 def test_another_draft_is_judged_by_itself(telemetry: Telemetry) -> None:
