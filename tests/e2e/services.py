@@ -32,6 +32,7 @@ class Service:
         tracer_provider: For spans of the service's own.
         meter_provider: Likewise for metrics.
         logger_provider: Likewise for log records.
+        listener: Records generations.
         kept: Every span that ended, as the exporter got it.
     """
 
@@ -56,12 +57,12 @@ class Service:
         self.meter_provider = MeterProvider([PeriodicExportingMetricReader(metrics, NEVER_MS)], resource=made)
         self.logger_provider = LoggerProvider(resource=made)
         self.logger_provider.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=NEVER_MS))
-        self._listener = Listener(self.tracer_provider, self.meter_provider, self.logger_provider)
+        self.listener = Listener(self.tracer_provider, self.meter_provider, self.logger_provider)
 
     def generate(self, script: Script, request: Request | None = None) -> None:
         """Run a fake generation to its end, or to its failure."""
         try:
-            list(fake_stream(self._listener, script, FakeClock(), request))
+            list(fake_stream(self.listener, script, FakeClock(), request))
         except Exception as error:
             if error is not script.failure:
                 raise
@@ -89,7 +90,7 @@ class Service:
     def close(self) -> None:
         """Shut down, which exports what is left."""
         recorder.drain(30)
-        self._listener.close()
+        self.listener.close()
         for provider in (self.tracer_provider, self.meter_provider, self.logger_provider):
             provider.shutdown()
 

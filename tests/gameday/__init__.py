@@ -1,0 +1,1 @@
+"""Machines on which something goes wrong on purpose, in real time, for people who are to find out what."""
