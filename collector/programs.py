@@ -1,0 +1,323 @@
+"""The collector and Prometheus as programs of this machine: found, started, watched and ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.error import URLError
+from urllib.request import urlopen
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+T = TypeVar("T")
+
+CONFIGURATIONS = Path(__file__).parent
+LOOPBACK = "127.0.0.1"
+START_S = 60.0
+STOP_S = 30.0
+POLL_S = 0.05
+
+PORTS = ("GRPC", "HTTP", "HEALTH", "TELEMETRY", "WRITE")
+"""Of a collector, as its configuration names them: OTELCOL_GRPC_PORT and so on."""
+
+COLLECTOR_VARIABLE = "OTEL_SPECDECODE_COLLECTOR"
+COLLECTOR_NAMES = ("otelcol-specdecode", "otelcol-contrib")
+PROMETHEUS_VARIABLE = "OTEL_SPECDECODE_PROMETHEUS"
+PROMETHEUS_NAMES = ("prometheus",)
+
+BUILDS = "~/.cache/otel-specdecode"
+"""Where a collector that was built is looked for, `XDG_CACHE_HOME` in the place of `~/.cache` where it is set."""
+
+
+class ProgramError(Exception):
+    """A program is not there, does not start, or has ended; the message says what to do or what it said last."""
+
+
+@dataclass
+class Program:
+    """A program that can be ended, gently or not, and started again as it was.
+
+    It is no member of the terminal's process group: Ctrl-C reaches it through whoever started it, and in its order.
+
+    Attributes:
+        name: What messages call it.
+        alive: Address that answers with 200 while the program works.
+        log: All that it ever wrote.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    alive: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, given_up: Callable[[], object] = lambda: False) -> None:
+        """Start and wait until it works.
+
+        Args:
+            given_up: Once it says so, there is no more waiting, and no error.
+
+        Raises:
+            ProgramError: It does not work; the message ends with the last of its log.
+        """
+        try:
+            with self.log.open("ab") as output:
+                self.process = subprocess.Popen(
+                    self.command,
+                    env=dict(self.environment),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.log.parent,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ProgramError(f"{self.name} cannot be started: {error.strerror}") from None
+        if not eventually(lambda: given_up() or self.ended() or self.works(), START_S):
+            raise ProgramError(f"{self.name} does not answer; it said:\n{self.last_words()}")
+        if self.ended() and not given_up():
+            raise ProgramError(f"{self.name} ended; it said:\n{self.last_words()}")
+
+    def works(self) -> bool:
+        """Whether it answers."""
+        try:
+            with urlopen(self.alive, timeout=5) as response:  # noqa: S310 - the address is ours
+                return bool(response.status == 200)
+        except (URLError, OSError):
+            return False
+
+    def ended(self) -> bool:
+        """Whether it was started and has ended."""
+        return self.process is not None and self.process.poll() is not None
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; return the exit code.
+
+        Raises:
+            ProgramError: It was never started.
+            subprocess.TimeoutExpired: It does not end.
+        """
+        if self.process is None:
+            raise ProgramError(f"{self.name} was never started")
+        self.process.send_signal(number)
+        return self.process.wait(STOP_S)
+
+    def clean_up(self) -> None:
+        """End it whatever state it is in."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def said(self) -> str:
+        """Return what it wrote so far."""
+        return self.log.read_text(errors="replace")
+
+    def last_words(self, lines: int = 15) -> str:
+        """Return the last lines that it wrote, each cut where it is very long."""
+        return "\n".join(line[:500] for line in self.said().splitlines()[-lines:])
+
+
+@dataclass
+class Collector(Program):
+    """A collector.
+
+    Attributes:
+        ports: By their names in `PORTS`.
+    """
+
+    ports: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        program: str,
+        folder: Path,
+        configurations: Sequence[str],
+        ports: Mapping[str, int],
+        environment: Mapping[str, str],
+        options: Sequence[str] = (),
+    ) -> Self:
+        """Return a collector that is not started yet.
+
+        Args:
+            program: Its path.
+            folder: For what it stores, and its log.
+            configurations: Names of files beside this one, or paths.
+            ports: By their names in `PORTS`, all of them.
+            environment: All of it but ports and storage; it may name a storage of its own.
+            options: Further options of the program.
+        """
+        files = [part for name in configurations for part in ("--config", str(CONFIGURATIONS / name))]
+        made = {f"OTELCOL_{name}_PORT": str(port) for name, port in ports.items()}
+        return cls(
+            name="the collector",
+            command=[program, *files, *options],
+            environment={"OTELCOL_STORAGE": str(folder / "storage"), **environment, **made},
+            alive=f"http://{LOOPBACK}:{ports['HEALTH']}/",
+            log=folder / "collector.log",
+            ports=ports,
+        )
+
+    @property
+    def grpc(self) -> str:
+        """Endpoint of OTLP over gRPC."""
+        return f"http://{LOOPBACK}:{self.ports['GRPC']}"
+
+    @property
+    def http(self) -> str:
+        """Endpoint of OTLP over HTTP."""
+        return f"http://{LOOPBACK}:{self.ports['HTTP']}"
+
+
+@dataclass
+class Prometheus(Program):
+    """A Prometheus that takes remote write and exemplars.
+
+    Attributes:
+        url: Its base address.
+    """
+
+    url: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        program: str,
+        folder: Path,
+        configuration: Path,
+        port: int,
+        environment: Mapping[str, str],
+        options: Sequence[str] = (),
+    ) -> Self:
+        """Return a Prometheus that is not started yet.
+
+        Args:
+            program: Its path.
+            folder: For its data, and its log.
+            configuration: Its configuration.
+            port: To listen on, on loopback.
+            environment: All of it.
+            options: Further options of the program.
+        """
+        url = f"http://{LOOPBACK}:{port}"
+        flags = {
+            "config.file": configuration,
+            "storage.tsdb.path": folder / "data",
+            "web.listen-address": f"{LOOPBACK}:{port}",
+            "enable-feature": "exemplar-storage",
+        }
+        switches = (*(f"--{name}={value}" for name, value in flags.items()), "--web.enable-remote-write-receiver")
+        return cls(
+            name="Prometheus",
+            command=[program, *switches, *options],
+            environment=environment,
+            alive=f"{url}/-/ready",
+            log=folder / "prometheus.log",
+            url=url,
+        )
+
+    @property
+    def write_url(self) -> str:
+        """Where remote write goes."""
+        return f"{self.url}/api/v1/write"
+
+
+def find_collector(environment: Mapping[str, str]) -> str | None:
+    """Return the path of a collector: named by a variable, on PATH, or the newest one built; None where there is none.
+
+    Raises:
+        ProgramError: The variable names no program.
+    """
+    return _find(environment, COLLECTOR_VARIABLE, COLLECTOR_NAMES) or _newest_built(environment)
+
+
+def find_prometheus(environment: Mapping[str, str]) -> str | None:
+    """Return the path of Prometheus: named by a variable, or on PATH; None where there is none.
+
+    Raises:
+        ProgramError: The variable names no program.
+    """
+    return _find(environment, PROMETHEUS_VARIABLE, PROMETHEUS_NAMES)
+
+
+def taken(port: int) -> bool:
+    """Return whether something listens on a port of loopback, or holds it so that nothing else can."""
+    with socket.socket() as caller:
+        caller.settimeout(1)
+        # Asked first: macOS lets a program bind loopback beside one that listens on all interfaces.
+        if caller.connect_ex((LOOPBACK, port)) == 0:
+            return True
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return True
+    return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nothing listens on, on loopback."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+    """Return what `look` finds as soon as that is true, or what it finds last when the time (s) is over."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return found
+
+
+@contextmanager
+def running(program: Program) -> Iterator[None]:
+    """Run a program for the length of a block.
+
+    Raises:
+        ProgramError: It does not work.
+    """
+    try:
+        program.start()
+        yield
+    finally:
+        program.clean_up()
+
+
+def _find(environment: Mapping[str, str], variable: str, names: Sequence[str]) -> str | None:
+    path = environment.get("PATH", "")
+    if named := environment.get(variable):
+        found = shutil.which(named, path=path)
+        if found is None:
+            raise ProgramError(f"{variable} names nothing that can be run.")
+        return found
+    return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+
+
+def _newest_built(environment: Mapping[str, str]) -> str | None:
+    caches = environment.get("XDG_CACHE_HOME")
+    folder = Path(caches, "otel-specdecode") if caches else Path(BUILDS).expanduser()
+    built = [
+        path
+        for pattern in ("*/otelcol-specdecode", "*/*/otelcol-specdecode")
+        for path in folder.glob(pattern)
+        if os.access(path, os.X_OK) and path.is_file()
+    ]
+    return str(max(built, key=lambda path: path.stat().st_mtime)) if built else None
