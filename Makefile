@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 .PHONY: help demo stack test lint format generate docs bench clean distclean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp"
 
@@ -32,14 +32,16 @@ lint: $(VENV)/.installed-dev ## style, format, types, and whether generated file
 	$(BIN)/mypy
 	$(BIN)/python semconv/generate.py --check
 	$(BIN)/python -m collector.rulekit --check
+	$(BIN)/python -m collector.grafana --check
 
 format: $(VENV)/.installed-dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, registry.json, field reference
+generate: $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, field reference, rules, dashboards
 	$(BIN)/python semconv/generate.py
 	$(BIN)/python -m collector.rulekit
+	$(BIN)/python -m collector.grafana
 
 docs: generate ## rewrite the generated pages of docs/
 

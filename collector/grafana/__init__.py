@@ -1,0 +1,1 @@
+"""Makes the Grafana dashboards from the telemetry registry, the recording rules and the thresholds."""
