@@ -60,7 +60,7 @@ def series_labels(metric: Metric) -> frozenset[str]:
 
 
 def registry_metrics() -> Iterator[Metric]:
-    """Yield every metric that this library emits."""
+    """Yield every metric of the registry: what this library emits, and what the collector reads from other engines."""
     return (each for each in vars(Metrics).values() if isinstance(each, Metric))
 
 

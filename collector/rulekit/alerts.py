@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collector.rulekit import bridged
 from collector.rulekit.flows import flow
 from collector.rulekit.host import NODE, state
 from collector.rulekit.model import Alert, labels, listed
@@ -24,7 +25,14 @@ def in_a_row(condition: str, windows: int) -> str:
 
 def acceptance() -> tuple[Alert, ...]:
     """Alerts on what the target makes of the draft."""
-    return (*_accept_rate(), _below_break_even(), _nothing_accepted(), _nothing_proposed(), _rollback_burst())
+    return (
+        *_accept_rate(),
+        _below_break_even(),
+        _nothing_accepted(),
+        bridged.nothing_accepted(),
+        _nothing_proposed(),
+        _rollback_burst(),
+    )
 
 
 def _accept_rate() -> tuple[Alert, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from collector.names import metric_name, registry_metrics, series_labels, series_names
 from collector.rulekit.model import labels, listed
-from otel_specdecode.telemetry.names import Metric, Metrics
+from otel_specdecode.telemetry.names import Metric
 from otel_specdecode.thresholds import thresholds
 
 LIMITS: Mapping[str, Any] = thresholds()
@@ -34,33 +34,15 @@ NODE_MODEL = labels("job", "node", MODEL, "specdecode_context_tier")
 NODE_DRAFT = labels(NODE_MODEL, DRAFT)
 
 
-def _other(
-    name: str, instrument: Literal["histogram", "updowncounter"], unit: str, *attributes: str
-) -> tuple[str, Metric]:
-    return name, Metric(name, instrument, unit, "", "double", attributes, None)
-
-
-FUTURE: Mapping[str, Metric] = dict(
-    [
-        # Comes with the instrumented servers, which know when a request was accepted.
-        _other("specdecode.queue.duration", "histogram", "s", *Metrics.SPECDECODE_DECODE_DURATION.labels),
-        # Comes with the guard.
-        _other("specdecode.guard.scopes", "updowncounter", "{scope}", "specdecode.guard.state"),
-    ]
-)
+FUTURE: Mapping[str, Metric] = {
+    # Comes with the guard.
+    "specdecode.guard.scopes": Metric(
+        "specdecode.guard.scopes", "updowncounter", "{scope}", "", "double", ("specdecode.guard.state",), None
+    ),
+}
 """Own metrics that nothing emits yet and rules read already. An entry goes as soon as the registry has it."""
 
-FOREIGN: Mapping[str, Metric] = dict(
-    [
-        _other(
-            *("http.server.request.duration", "histogram", "s"),
-            *("http.request.method", "http.route", "http.response.status_code"),
-        )
-    ]
-)
-"""Metrics of OpenTelemetry's conventions that other instrumentations emit."""
-
-METRICS: Mapping[str, Metric] = {**FOREIGN, **FUTURE, **{metric.name: metric for metric in registry_metrics()}}
+METRICS: Mapping[str, Metric] = {**FUTURE, **{metric.name: metric for metric in registry_metrics()}}
 """Every metric a rule may read, by its OpenTelemetry name."""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
-from otel_specdecode.telemetry.host_metrics import HOST_OBSERVERS, Observer, watch
+from otel_specdecode.telemetry.host_metrics import Observer, Watch, host_observers, watch
 from otel_specdecode.telemetry.labels import LabelKey, Labels
 from otel_specdecode.telemetry.names import SCHEMA_URL, Metric, Metrics
 from otel_specdecode.telemetry.tenancy import TenantLabels
@@ -26,7 +26,7 @@ _making = threading.Lock()
 
 
 class Instruments:
-    """One instrument for each metric of the registry, and what belongs to their time series.
+    """One instrument for each metric of the registry that this library emits, and what belongs to their time series.
 
     Attributes:
         active: Requests in flight for each set of label values.
@@ -34,8 +34,14 @@ class Instruments:
         collecting: Called when metrics are collected, on the collecting thread.
     """
 
-    def __init__(self, provider: MeterProvider) -> None:
-        """Make every instrument."""
+    def __init__(self, provider: MeterProvider, watch: Watch) -> None:
+        """Make every instrument.
+
+        Args:
+            provider: Takes the points.
+            watch: Watches the machine and the process that its host metrics tell of.
+        """
+        self._watch = watch
         meter = provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self.active: dict[LabelKey, tuple[Labels, int]] = {}
         self.tenants = TenantLabels()
@@ -46,11 +52,11 @@ class Instruments:
         self._thinners: dict[tuple[str, LabelKey], Thinner] = {}
         self._made: dict[str, Any] = {}
         observers: dict[Metric, Observer] = {
-            **HOST_OBSERVERS,
+            **host_observers(watch),
             Metrics.SPECDECODE_REQUEST_ACTIVE: self._observe_active,
             Metrics.SPECDECODE_CONFIG_INFO: self._observe_configurations,
         }
-        for metric in _all_metrics():
+        for metric in _own_metrics():
             if metric in observers:
                 _observe(meter, metric, observers[metric])
             elif metric.instrument == "histogram":
@@ -64,7 +70,7 @@ class Instruments:
         """Add to a counter."""
         self._made[metric.name].add(amount, labels, context)
 
-    def record(self, metric: Metric, value: float, labels: Labels, context: Context) -> None:
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str | int], context: Context) -> None:
         """Record a value of a histogram."""
         self._made[metric.name].record(value, labels, context)
 
@@ -101,7 +107,7 @@ class Instruments:
             self._configurations.pop(next(iter(self._configurations)), None)
 
     def _observe_configurations(self, _: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(1, labels) for labels in list(self._configurations.values())] if watch.goes_on else []
+        return [Observation(1, labels) for labels in list(self._configurations.values())] if self._watch.goes_on else []
 
     def _observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
         if self.collecting is not None:
@@ -109,12 +115,12 @@ class Instruments:
         return [Observation(count, labels) for labels, count in list(self.active.values())]
 
 
-def instruments_of(provider: MeterProvider) -> Instruments:
-    """Return the instruments of a meter provider, the same ones every time."""
+def instruments_of(provider: MeterProvider, watch: Watch = watch) -> Instruments:
+    """Return the instruments of a meter provider, the same ones every time, of the machine of the first."""
     with _making:
         instruments = _made.get(provider)
         if instruments is None:
-            instruments = _made[provider] = Instruments(provider)
+            instruments = _made[provider] = Instruments(provider, watch)
         return instruments
 
 
@@ -132,8 +138,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parents_requests)
 
 
-def _all_metrics() -> list[Metric]:
-    return [value for value in vars(Metrics).values() if isinstance(value, Metric)]
+def _own_metrics() -> list[Metric]:
+    metrics = (value for value in vars(Metrics).values() if isinstance(value, Metric))
+    return [metric for metric in metrics if metric.emitted_by == "library"]
 
 
 def _observe(meter: Meter, metric: Metric, observer: Observer) -> None:

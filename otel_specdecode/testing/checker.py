@@ -269,6 +269,8 @@ def _metric(metric: ObservedMetric, registry: Raw, conventions: Conventions) -> 
     if declared is None:
         yield _violation("unknown_metric", where, "is not in the registry")
         return
+    if declared["emitted_by"] != "library":
+        yield _violation("other_emitter", where, f"is for the {declared['emitted_by']} to emit")
     if conventions != "both" and declared["convention"] not in ("any", conventions):
         yield _violation("other_convention", where, f"belongs to the {declared['convention']} GenAI metric names")
     yield from _schema_url(where, metric.source, registry)

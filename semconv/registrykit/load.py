@@ -15,6 +15,7 @@ CORE_GROUP = "attributes.specdecode.core"
 MODE_ONLY_GROUP = "attributes.specdecode.mode_only"
 
 _OVERLAY = "overlay.yaml"
+_EMITTERS = frozenset({"library", "collector"})
 _INSTRUMENTS = frozenset({"counter", "updowncounter", "gauge", "histogram"})
 _LEVELS = frozenset({"required", "conditionally_required", "recommended", "opt_in"})
 _TYPES = frozenset({"string", "int", "double", "boolean", "string[]", "int[]", "double[]", "boolean[]", "any"})
@@ -166,12 +167,13 @@ class _Loader:
             name = group["metric_name"]
             if not is_own(name):
                 raise RegistryError(file, name, "lies outside the namespace specdecode")
-            annotations = group.get("annotations", {})
+            own = _own_annotations(group)
             facts = {
                 **group,
-                "value_type": annotations.get("code_generation", {}).get("metric_value_type"),
-                "buckets": annotations.get("specdecode", {}).get("buckets"),
+                "value_type": group.get("annotations", {}).get("code_generation", {}).get("metric_value_type"),
+                "buckets": own.get("buckets"),
                 "convention": "any",
+                "emitted_by": own.get("emitted_by", "library"),
             }
             yield self._metric(file, name, facts, self.uses(group["id"]))
 
@@ -204,6 +206,9 @@ class _Loader:
             raise RegistryError(file, name, "must have buckets if and only if it is a histogram")
         if buckets is not None and buckets not in self.buckets:
             raise RegistryError(file, name, f"names the unknown buckets {buckets}")
+        emitted_by = facts.get("emitted_by", "library")
+        if emitted_by not in _EMITTERS:
+            raise RegistryError(file, name, f"is emitted by the unknown {emitted_by}")
         return Metric(
             name=name,
             instrument=facts["instrument"],
@@ -214,6 +219,7 @@ class _Loader:
             buckets=buckets,
             convention=facts["convention"],
             replaces=facts.get("replaces"),
+            emitted_by=emitted_by,
         )
 
     def events(self) -> Iterator[Event]:

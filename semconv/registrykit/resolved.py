@@ -52,6 +52,7 @@ def render(registry: Registry) -> str:
                 "brief": metric.brief,
                 "value_type": metric.value_type,
                 "convention": metric.convention,
+                "emitted_by": metric.emitted_by,
                 "labels": _uses(metric.uses),
             }
             for metric in registry.metrics

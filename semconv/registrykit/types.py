@@ -74,7 +74,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Metric:
-    """One instrument. ``convention`` is any, released or latest: under which GenAI metric names it is emitted."""
+    """One instrument.
+
+    ``convention`` is any, released or latest: under which GenAI metric names it is emitted. ``emitted_by`` is library,
+    or collector for what the collector's bridge reads from the pages of other engines.
+    """
 
     name: str
     instrument: str
@@ -85,6 +89,7 @@ class Metric:
     buckets: str | None
     convention: str
     replaces: str | None
+    emitted_by: str
 
 
 @dataclass(frozen=True)

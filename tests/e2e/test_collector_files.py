@@ -18,8 +18,14 @@ from tests.e2e.pipeline import CONFIGURATIONS, collector_program
 
 pytestmark = pytest.mark.source
 
-FILES = ("agent.yaml", "to-gateway.yaml", "gateway.yaml")
-RUNS = {"agent": ("agent.yaml",), "agent of a fleet": ("agent.yaml", "to-gateway.yaml"), "gateway": ("gateway.yaml",)}
+FILES = ("agent.yaml", "to-gateway.yaml", "bridge.yaml", "gateway.yaml")
+RUNS = {
+    "agent": ("agent.yaml",),
+    "agent of a fleet": ("agent.yaml", "to-gateway.yaml"),
+    "agent with bridge": ("agent.yaml", "bridge.yaml"),
+    "agent of a fleet with bridge": ("agent.yaml", "to-gateway.yaml", "bridge.yaml"),
+    "gateway": ("gateway.yaml",),
+}
 
 MODULES = {
     "extensions/file_storage": "extension/storage/filestorage",

@@ -97,3 +97,11 @@ def test_job_is_the_service_instance_the_process_and_node_the_host(filled: Prome
     ((target, _),) = filled.query('target_info{job="chat"}')
     assert labels["node"] == target["host_name"]
     assert label_name("host.name") not in labels
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_collector_tells_of_itself_as_job_otelcol(filled: Prometheus) -> None:
+    own = 'count by (job, instance) ({__name__=~"otelcol_.+"})'
+    assert eventually(lambda: filled.query(own), 60)
+    assert {labels["job"] for labels, _ in filled.query(own)} == {"otelcol"}

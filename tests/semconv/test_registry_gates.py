@@ -127,6 +127,12 @@ BROKEN = {
         STARTED.replace("    unit:", "    note:"),
         "metrics.yaml: specdecode.request.started: has no unit",
     ),
+    "unknown emitter": (
+        "model/metrics-bridge.yaml",
+        "emitted_by: collector",
+        "emitted_by: nobody",
+        "metrics-bridge.yaml: specdecode.bridge.rounds: is emitted by the unknown nobody",
+    ),
     "unknown instrument": (
         "model/metrics.yaml",
         STARTED,

@@ -86,6 +86,14 @@ def test_core_set_and_mode_only_set_are_apart() -> None:
     assert MODE_ONLY_ATTRIBUTES == (Attr.SPECDECODE_DRAFT_MODEL, Attr.SPECDECODE_ACCEPT_RATE)
 
 
+def test_the_collector_emits_the_metrics_of_the_bridge_and_no_other() -> None:
+    """What comes from another engine's page is told from what this library counts by name."""
+    for metric in vars(Metrics).values():
+        if isinstance(metric, Metric):
+            bridged = metric.name.startswith("specdecode.bridge.")
+            assert metric.emitted_by == ("collector" if bridged else "library")
+
+
 def test_positions_fold_at_16() -> None:
     """Sixteen positions have a label of their own, all later ones share one."""
     positions, lengths = Enum.SPECDECODE_DRAFT_POSITION, Enum.SPECDECODE_DRAFT_LENGTH

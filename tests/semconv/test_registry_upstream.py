@@ -52,7 +52,7 @@ def test_refresh_refuses_what_upstream_lacks(tmp_path: Path, repository: Path) -
     """A name that upstream does not have is told."""
     (tmp_path / "empty.yaml").write_text("groups: []\n", encoding="utf-8")
 
-    with pytest.raises(LookupError, match=r"upstream has no attribute device\.manufacturer"):
+    with pytest.raises(LookupError, match=r"upstream has no attribute client\.address, device\.manufacturer"):
         facts(tmp_path, needed_upstream(repository / "semconv"))
 
 

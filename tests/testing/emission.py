@@ -110,6 +110,13 @@ BATCHED: dict[str, Any] = {
     Attr.SPECDECODE_DECODE_PASSES: 8,
     Attr.SPECDECODE_PREFILL_PASSES: 1,
 }
+SERVED: dict[str, Any] = {
+    Attr.HTTP_REQUEST_METHOD: "POST",
+    Attr.HTTP_ROUTE: "/v1/completions",
+    Attr.HTTP_RESPONSE_STATUS_CODE: 200,
+    Attr.URL_PATH: "/v1/completions",
+    Attr.URL_SCHEME: "http",
+}
 LABELS: dict[str, Any] = {
     **IDENTITY,
     Attr.SPECDECODE_MODE: "speculative",
@@ -136,6 +143,11 @@ LABELS: dict[str, Any] = {
     Attr.SYSTEM_PAGING_DIRECTION: "in",
     Attr.SYSTEM_PAGING_STATE: "used",
     Attr.HW_ID: "battery",
+    Attr.HTTP_REQUEST_METHOD: "POST",
+    Attr.HTTP_RESPONSE_STATUS_CODE: 200,
+    Attr.HTTP_ROUTE: "/v1/completions",
+    Attr.NETWORK_PROTOCOL_VERSION: "1.1",
+    Attr.URL_SCHEME: "http",
     **STATE,
 }
 
@@ -258,13 +270,16 @@ BURST = {
     Attr.SPECDECODE_BURST_REQUESTS: 12,
     Attr.SPECDECODE_BURST_TRACE_IDS: ("4bf92f3577b34da6a3ce929d0e0e4736",),
 }
-DECLARED = [metric for metric in vars(Metrics).values() if isinstance(metric, Metric)]
+DECLARED = [
+    metric for metric in vars(Metrics).values() if isinstance(metric, Metric) and metric.emitted_by == "library"
+]
 CLEAN = Emission(
     spans=(
         SpanShape(SPECULATIVE),
         SpanShape(AUTOREGRESSIVE),
         SpanShape({**AUTOREGRESSIVE, Attr.ERROR_TYPE: "ValueError"}, failed=True),
         SpanShape(BATCHED),
+        SpanShape(SERVED, "POST /v1/completions", SpanKind.SERVER),
     ),
     points=tuple(point(metric) for metric in DECLARED if metric.convention != "latest"),
     events=(

@@ -145,6 +145,11 @@ BROKEN: dict[str, tuple[Emission, str, str]] = {
         "unknown_value",
         f"{ROLLBACKS.name}/{LENGTH}",
     ),
+    "metric that the collector emits": (
+        metric_point(Metrics.SPECDECODE_BRIDGE_ROUNDS),
+        "other_emitter",
+        Metrics.SPECDECODE_BRIDGE_ROUNDS.name,
+    ),
     "renamed metric under released names": (metric_point(LATEST), "other_convention", LATEST.name),
     "released metric under latest names": (
         replace(metric_point(Metrics.GEN_AI_CLIENT_TOKEN_USAGE), conventions="latest"),
