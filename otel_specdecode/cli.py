@@ -70,6 +70,65 @@ def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, 
         sys.exit(INTERRUPTED)
 
 
+@main.command("demo-load")
+@click.option("--minutes", type=click.FloatRange(min=0.05), default=10.0, show_default=True, help="For how long.")
+@click.option("--engine", help="The engine that runs it, mlx or llama_cpp.  [default: each that is installed]")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    show_default=True,
+    help="Requests a second on each engine, in the mean.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all that is random.")
+@click.option(
+    "--burst-at",
+    type=click.FloatRange(min=0),
+    help="Seconds after which the draft becomes a bad one.  [default: in the middle]",
+)
+@click.option(
+    "--burst-seconds",
+    type=click.FloatRange(min=0),
+    help="For how many seconds; 0 for never.  [default: 20, or a third of a short run]",
+)
+@click.option(
+    "--synthetic-mac/--no-synthetic-mac", default=True, help="With or without a replayed Mac.  [default: with]"
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the sums to this file."
+)
+def demo_load(
+    minutes: float,
+    engine: str | None,
+    rate: float,
+    seed: int,
+    burst_at: float | None,
+    burst_seconds: float | None,
+    synthetic_mac: bool,
+    json_file: Path | None,
+) -> None:
+    """Send a mixed load through real engines to a collector, so that dashboards have something to show.
+
+    Autoregressive and speculative requests on the tiny models, of two tenants, with long and short prompts, readers who
+    leave, a fallback and a few errors; for some seconds the draft is a bad one, so that a burst of rollbacks is found.
+    Beside it runs a synthetic Mac, under that name: captured readings of one that gets low on power, hot and short of
+    memory, and generations without an engine. It goes to OTEL_EXPORTER_OTLP_ENDPOINT, by default
+    http://localhost:4317, and prints what it sent when it ends.
+    """
+    from otel_specdecode.demo.needs import DemoError, check_packages, choose
+
+    try:
+        engines = choose(engine)
+        check_packages()
+        from otel_specdecode.demo.load.command import run
+        from otel_specdecode.demo.load.plan import load_of
+
+        load = load_of(minutes * 60, rate, seed, burst_at, burst_seconds)
+        run(engines, load, synthetic=synthetic_mac, json_file=json_file)
+    except DemoError as error:
+        raise click.ClickException(str(error)) from error
+
+
 @main.command()
 @click.option("--model", help="A target: a GGUF file, an MLX folder, or a hub id that is in the local cache.")
 @click.option("--draft", help="A draft for it, likewise.")

@@ -13,6 +13,7 @@ from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.engines.mlx_lm.memory import allocator_memory
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.listener import Listener
+from otel_specdecode.telemetry.sigterm import flush_at_sigterm
 
 _mlx_lm = MLXLMHooks()
 _llama_cpp = LlamaCppHooks()
@@ -34,6 +35,7 @@ class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         listener = Listener(kwargs.get("tracer_provider"), kwargs.get("meter_provider"), kwargs.get("logger_provider"))
         self._listener = listener
         self._hooks.install(listener)
+        flush_at_sigterm()
 
     def _uninstrument(self, **_: Any) -> None:
         self._hooks.remove()
@@ -41,7 +43,7 @@ class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
 
 class MLXLMInstrumentor(_EngineInstrumentor):
-    """Instruments mlx-lm's generate calls."""
+    """Instruments mlx-lm's generate calls and its HTTP server."""
 
     _hooks = _mlx_lm
 

@@ -135,6 +135,7 @@ def _over_baseline() -> Iterator[Recording]:
         f"  ({base} > 0)\n/ {_BASELINE_OVER}\n  ({mean} > 0)\nand\n  {enough}\nunless on (node)\n  {NOT_COMPARABLE}",
         by,
     )
+    yield _usual_speedup()
     for value, name, percent in ((0.95, "time_per_token", 95), (0.5, "time_to_first_token", 50)):
         base = f"node:specdecode_baseline_{name}_seconds:p{percent}"
         yield Recording(
@@ -153,6 +154,18 @@ def _over_baseline() -> Iterator[Recording]:
         f"{limit} * (1 + {spread} * (1 / ({here} > 0)"
         f" + {_AGAINST} (1 / node:specdecode_baseline_requests:count)) ^ 0.5)",
         by,
+    )
+
+
+def _usual_speedup() -> Recording:
+    # A whole day, so that what changed in a quiet night is held against the day before it. The last half hour is left
+    # out: what has only begun is not usual yet.
+    day = f"node:specdecode_decode_speedup:ratio{WINDOW}[1d:{WINDOW}] offset 30m"
+    return Recording(
+        "node:specdecode_usual_decode_speedup:median1d",
+        "Decode speed-up that is usual here: the median of a day up to half an hour ago, where it was known long enough.",
+        f"  quantile_over_time(0.5, {day})\nand\n  count_over_time({day}) >= {LIMITS['speedup']['usual_windows']}",
+        NODE_DRAFT,
     )
 
 

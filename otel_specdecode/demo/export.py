@@ -1,10 +1,11 @@
-"""Export over OTLP beside the files, where the environment names an endpoint."""
+"""Export over OTLP, where the environment or the caller names an endpoint."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otel_specdecode.telemetry.setup import exporters, flush_providers
@@ -12,7 +13,10 @@ from otel_specdecode.telemetry.setup import exporters, flush_providers
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk.metrics.export import MetricReader
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+
+TookSpans = Callable[[Sequence["ReadableSpan"]], None]
+"""Is told the spans that the endpoint took."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -29,9 +33,13 @@ class Export:
         endpoint: The endpoint, None if there is none.
     """
 
-    def __init__(self) -> None:
-        """Read the endpoint from the environment."""
-        self.endpoint = os.environ.get(ENDPOINT, "").strip() or None
+    def __init__(self, default: str | None = None) -> None:
+        """Read the endpoint from the environment.
+
+        Args:
+            default: The endpoint where the environment names none: that of the exporters themselves.
+        """
+        self.endpoint = os.environ.get(ENDPOINT, "").strip() or default
         self._watched: list[_Watched] = []
         if self.endpoint is not None:
             for name in _NOISY:
@@ -47,12 +55,21 @@ class Export:
             for exporter in self._exporters("metrics")
         ]
 
-    def attach(self, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:
-        """Add exporting processors to providers."""
+    def attach(
+        self, tracer_provider: TracerProvider, logger_provider: LoggerProvider, took_spans: TookSpans | None = None
+    ) -> None:
+        """Add exporting processors to providers.
+
+        Args:
+            tracer_provider: Gives spans.
+            logger_provider: Gives events.
+            took_spans: Is told the spans that were taken, on the exporting thread.
+        """
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         for exporter in self._exporters("traces"):
+            exporter.took = took_spans
             tracer_provider.add_span_processor(BatchSpanProcessor(exporter))  # type: ignore[arg-type]
         for exporter in self._exporters("logs"):
             logger_provider.add_log_record_processor(BatchLogRecordProcessor(exporter))  # type: ignore[arg-type]
@@ -77,22 +94,31 @@ class Export:
 
 
 class _Watched:
-    """An exporter that remembers whether an export failed: the SDK tells nobody but the log."""
+    """An exporter that remembers whether an export failed: the SDK tells nobody but the log.
+
+    Attributes:
+        failed: Whether one did.
+        took: Is told each batch that was taken.
+    """
 
     def __init__(self, exporter: Any) -> None:
         self.failed = False
+        self.took: Callable[[Any], None] | None = None
         self._exporter = exporter
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._exporter, name)
 
-    def export(self, *args: Any, **kwargs: Any) -> Any:
+    def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            result = self._exporter.export(*args, **kwargs)
+            result = self._exporter.export(batch, *args, **kwargs)
         except Exception:
             self.failed = True
             raise
-        self.failed |= getattr(result, "name", None) != "SUCCESS"
+        taken = getattr(result, "name", None) == "SUCCESS"
+        self.failed |= not taken
+        if taken and self.took is not None:
+            self.took(batch)
         return result
 
 

@@ -107,7 +107,7 @@ def build(engine: Engine, model: ModelChoice, size: Size, scratch: Path) -> Line
 def _tiny(engine: Engine, size: Size, scratch: Path) -> Lineup:
     target = engine.load(model_path("target"), scratch)
     texts = PROMPTS[: size.prompts or len(PROMPTS)]
-    prompts = tuple(Prompt(text, target.tokenize(_as_chat(text))) for text in texts)
+    prompts = tuple(Prompt(text, target.tokenize(as_chat(text))) for text in texts)
     tokens = size.tokens or 32
     drafts = (Mode(name, about, target.with_draft(model_path(name))) for name, about in _TINY_DRAFTS)
     return Lineup(
@@ -171,7 +171,7 @@ def _texts(target: Target, texts: tuple[str, ...]) -> tuple[Prompt, ...]:
     return tuple(Prompt(text, target.tokenize(text)) for text in texts)
 
 
-def _as_chat(text: str) -> str:
+def as_chat(text: str) -> str:
     """Return the text as a user's turn, then the opening of the assistant's: the tiny pair's own template."""
     from jinja2 import Template
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from otel_specdecode.generation.counts import Counts
 from otel_specdecode.thresholds import thresholds
@@ -18,8 +18,10 @@ from otel_specdecode.thresholds import thresholds
 NANOSECONDS = 1_000_000_000
 _PER = 1_000
 
+_Key = TypeVar("_Key")
+
 _MOST_RANKED = 64
-"""Requests whose rejected tokens are kept apart during a burst."""
+"""Requests, and tenants, whose rejected tokens are kept apart during a burst."""
 
 _MOST_COUNTED = 10_000
 """Requests that a burst counts; more are as bad."""
@@ -67,7 +69,7 @@ class Burst:
         rollbacks: Rounds in it with a rejected token.
         decode_seconds: Decode time of its rounds, of all requests together, in s.
         requests: Requests with a rejected token in it.
-        tenants: Tenants of those, some of them by name.
+        tenants: Tenants of those with their rejected tokens, worst first; of many, the worst.
         worst: Traces of the requests with the most rejected tokens, worst first: only such as are marked, or will be
             when they end, so that one who samples by the mark has kept them.
     """
@@ -80,7 +82,7 @@ class Burst:
     rollbacks: int
     decode_seconds: float
     requests: int
-    tenants: tuple[str, ...]
+    tenants: tuple[tuple[str, int], ...]
     worst: tuple[str, ...]
 
     @property
@@ -122,9 +124,7 @@ class _Block:
         self.rollbacks += later.rollbacks
         self.seconds += later.seconds
         for source, rejected in later.by_source.items():
-            self.by_source[source] = self.by_source.get(source, 0) + rejected
-            if len(self.by_source) > _MOST_RANKED:
-                del self.by_source[min(self.by_source, key=lambda each: self.by_source[each])]
+            _count(self.by_source, source, rejected)
 
 
 class _Open:
@@ -136,7 +136,7 @@ class _Open:
         self._whole: _Block | None = None
         self._pending: _Block | None = None
         self._requests: set[int] = set()
-        self._tenants: dict[str, None] = {}
+        self._tenants: dict[str, int] = {}
 
     def add(self, block: _Block) -> None:
         """Take a block that belongs to it, and those that were undecided before it."""
@@ -157,8 +157,8 @@ class _Open:
     def told(self, without: Container[str]) -> Burst:
         """Return the burst so far, with the worst of all traces but these."""
         whole = self._whole or _Block(0, 0)
-        ranked = sorted(whole.by_source, key=lambda source: whole.by_source[source], reverse=True)
-        worst = dict.fromkeys(each.trace for each in ranked if each.trace is not None and each.trace not in without)
+        traces = (source.trace for source, _ in _ranked(whole.by_source))
+        worst = dict.fromkeys(trace for trace in traces if trace is not None and trace not in without)
         return Burst(
             start=whole.start,
             end=whole.end,
@@ -168,16 +168,16 @@ class _Open:
             rollbacks=whole.rollbacks,
             decode_seconds=whole.seconds,
             requests=len(self._requests),
-            tenants=tuple(self._tenants),
+            tenants=tuple(_ranked(self._tenants)[: thresholds()["burst"]["tenants"]]),
             worst=tuple(worst)[: thresholds()["burst"]["worst"]],
         )
 
     def _involve(self, block: _Block) -> None:
-        for source in block.by_source:
+        for source, rejected in block.by_source.items():
             if len(self._requests) < _MOST_COUNTED:
                 self._requests.add(source.request)
-            if source.tenant is not None and len(self._tenants) < thresholds()["burst"]["tenants"]:
-                self._tenants[source.tenant] = None
+            if source.tenant is not None:
+                _count(self._tenants, source.tenant, rejected)
 
 
 class BurstDetector:
@@ -341,6 +341,18 @@ class BurstDetector:
             value <= low + self._rule["calm"] * (bound - low)
             for value, low, bound in zip(level, base, bounds, strict=True)
         )
+
+
+def _count(rejected: dict[_Key, int], key: _Key, amount: int) -> None:
+    """Add to a count; beyond a number of them the smallest is forgotten."""
+    rejected[key] = rejected.get(key, 0) + amount
+    if len(rejected) > _MOST_RANKED:
+        del rejected[min(rejected, key=lambda each: rejected[each])]
+
+
+def _ranked(rejected: dict[_Key, int]) -> list[tuple[_Key, int]]:
+    """Return the counts, the largest first."""
+    return sorted(rejected.items(), key=lambda item: item[1], reverse=True)
 
 
 def _joined(whole: _Block | None, block: _Block) -> _Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_specdecode.generation.observer import Content, Recording, Ticket
+from otel_specdecode.generation.observer import Content, HttpRequest, Recording, Ticket
 from otel_specdecode.generation.record import Ending, Facts, Record, build_record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
@@ -66,6 +66,9 @@ class FoldingObserver:
     def admit(self) -> Ticket:
         """Admit a call."""
         return self
+
+    def serve(self, _: HttpRequest) -> None:
+        """Take no note of HTTP."""
 
     def begin(self, request: Request, began: int) -> Recording:
         """Begin a recording."""

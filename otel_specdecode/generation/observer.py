@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from otel_specdecode.generation.faults import report_fault
@@ -92,11 +93,50 @@ class Ticket(Protocol):
         """Begin at the first resume, on the generating thread; began is that clock reading (ns)."""
 
 
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """The head of an HTTP request that an engine's own server begins to serve.
+
+    Attributes:
+        method: As the client sent it.
+        path: Without the query.
+        route: The pattern that the server serves the path by, None if it has none.
+        version: Version of HTTP, such as `1.1`.
+        headers: Values by lower-case name; several of one name are joined by commas.
+        peer: Address and port of the other end of the connection, None if unknown.
+        local: Address and port that it was made to, None if unknown.
+    """
+
+    method: str
+    path: str
+    route: str | None
+    version: str
+    headers: Mapping[str, str] = field(repr=False)
+    peer: tuple[str, int] | None = None
+    local: tuple[str, int] | None = None
+
+
+class Exchange(Protocol):
+    """One HTTP request being served. Until it is finished, calls on its thread are admitted under it."""
+
+    def finish(self, status: int | None, failure: str | None, went_away: bool) -> None:
+        """Note that it was answered; on the thread that began it, once. Never raises.
+
+        Args:
+            status: Of the answer, None if none was begun.
+            failure: Qualified name of the exception class that ended it, None if none did.
+            went_away: The exception tells that the client is gone.
+        """
+
+
 class Observer(Protocol):
     """What an engine's hooks know of telemetry."""
 
     def admit(self) -> Ticket | None:
         """Return a ticket for a call made now; None if nobody is listening."""
+
+    def serve(self, request: HttpRequest) -> Exchange | None:
+        """Begin to record an HTTP request on the thread that serves it; None if nobody is to hear of it."""
 
 
 class Relay:
@@ -116,6 +156,14 @@ class Relay:
             return None if self.observer is None else self.observer.admit()
         except Exception as error:
             report_fault("a call could not be recorded", error)
+            return None
+
+    def serve(self, request: HttpRequest) -> Exchange | None:
+        """Return the observer's record of an HTTP request that begins to be served, None without one."""
+        try:
+            return None if self.observer is None else self.observer.serve(request)
+        except Exception as error:
+            report_fault("an HTTP request could not be recorded", error)
             return None
 
     def anyone_listens(self) -> bool:

@@ -46,7 +46,8 @@ class Request:
         stream: Whether the caller consumes tokens as they come.
         sampling: Sampling parameters.
         batch_size: Number of prompts, on the request that stands for a whole batch.
-        passes_shared: The decode passes belong to a batch that counts each of them once.
+        passes_shared: The decode passes belong to a batch: whoever runs that counts each of them once, if anybody does.
+        queued: Seconds from when a server began to serve the request to its first resume; None outside of servers.
         pair: What runs, as the room `identity` holds it; None where the engine does not tell.
     """
 
@@ -64,6 +65,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     batch_size: int | None = None
     passes_shared: bool = False
+    queued: float | None = None
     pair: object = field(default=None, compare=False, repr=False)
 
     @property

@@ -47,6 +47,7 @@ class BurstWatch:
         self._logger = logger
         self._instruments = instruments
         self._detectors: dict[_Speculation, tuple[Request, BurstDetector]] = {}
+        self._open: dict[_Speculation, Labels] = {}
         _watches.add(self)
 
     def observe(
@@ -72,11 +73,14 @@ class BurstWatch:
         """
         if not counts.finished_rounds:
             return
-        _, detector = self._detectors.setdefault(_of(request), (request, BurstDetector()))
+        watched = _of(request)
+        _, detector = self._detectors.setdefault(watched, (request, BurstDetector()))
         began, ended = detector.observe(at, counts, seconds, source)
         if ended is not None:
             self._tell(request, ended)
         if began:
+            self._open[watched] = labels
+            self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, labels, 1)
             self._instruments.add(Metrics.SPECDECODE_ROLLBACK_BURSTS, 1, labels, context)
 
     def mark(self, request: Request, source: Source) -> bool:
@@ -107,8 +111,12 @@ class BurstWatch:
     def forget(self) -> None:
         """In the child of a fork: its parent's rounds are not its own."""
         self._detectors.clear()
+        self._open.clear()
 
     def _tell(self, request: Request, burst: Burst) -> None:
+        labels = self._open.pop(_of(request), None)
+        if labels is not None:
+            self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, labels, -1)
         emit_burst(self._logger, request, burst, declared().run_id)
 
 

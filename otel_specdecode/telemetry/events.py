@@ -73,7 +73,8 @@ def emit_burst(logger: Logger, request: Request, burst: Burst, run_id: str | Non
         Attr.SPECDECODE_BURST_USUAL_REJECTED: None if usual is None else usual.rejected,
         Attr.SPECDECODE_BURST_USUAL_ALL_REJECTED: None if usual is None else usual.all_rejected,
         Attr.SPECDECODE_BURST_REQUESTS: burst.requests,
-        Attr.SPECDECODE_BURST_TENANTS: burst.tenants or None,
+        Attr.SPECDECODE_BURST_TENANTS: tuple(tenant for tenant, _ in burst.tenants) or None,
+        Attr.SPECDECODE_BURST_TENANT_REJECTED_TOKENS: tuple(rejected for _, rejected in burst.tenants) or None,
         Attr.SPECDECODE_BURST_TRACE_IDS: burst.worst or None,
         Attr.SPECDECODE_RUN_ID: run_id,
     }

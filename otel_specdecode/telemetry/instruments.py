@@ -6,13 +6,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from otel_specdecode.telemetry.host_metrics import Observer, Watch, host_observers, watch
-from otel_specdecode.telemetry.labels import LabelKey, Labels
+from otel_specdecode.telemetry.labels import LabelKey, Labels, key_of
 from otel_specdecode.telemetry.names import SCHEMA_URL, Metric, Metrics
 from otel_specdecode.telemetry.tenancy import TenantLabels
 from otel_specdecode.telemetry.thinning import Thinner
@@ -20,6 +21,9 @@ from otel_specdecode.thresholds import thresholds
 from otel_specdecode.version import __version__
 
 SCOPE = "otel_specdecode"
+
+LEVELS = (Metrics.SPECDECODE_REQUEST_ACTIVE, Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE)
+"""Metrics of what goes on now. They are observed rather than added to, so that the child of a fork can drop them."""
 
 _made: weakref.WeakKeyDictionary[MeterProvider, Instruments] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
@@ -29,7 +33,6 @@ class Instruments:
     """One instrument for each metric of the registry that this library emits, and what belongs to their time series.
 
     Attributes:
-        active: Requests in flight for each set of label values.
         tenants: The tenants that metrics tell apart.
         collecting: Called when metrics are collected, on the collecting thread.
     """
@@ -43,7 +46,7 @@ class Instruments:
         """
         self._watch = watch
         meter = provider.get_meter(SCOPE, __version__, SCHEMA_URL)
-        self.active: dict[LabelKey, tuple[Labels, int]] = {}
+        self._levels: dict[str, dict[LabelKey, tuple[Labels, int]]] = {metric.name: {} for metric in LEVELS}
         self.tenants = TenantLabels()
         self.collecting: Callable[[], None] | None = None
         self._configurations: dict[LabelKey, Labels] = {}
@@ -53,7 +56,7 @@ class Instruments:
         self._made: dict[str, Any] = {}
         observers: dict[Metric, Observer] = {
             **host_observers(watch),
-            Metrics.SPECDECODE_REQUEST_ACTIVE: self._observe_active,
+            **{metric: partial(self._observe_level, metric.name) for metric in LEVELS},
             Metrics.SPECDECODE_CONFIG_INFO: self._observe_configurations,
         }
         for metric in _own_metrics():
@@ -95,9 +98,17 @@ class Instruments:
         self._told.add(manifest_id)
         return new
 
-    def change_active(self, key: LabelKey, labels: Labels, change: int) -> None:
-        """Count a request in or out."""
-        self.active[key] = (labels, self.active.get(key, (labels, 0))[1] + change)
+    def change(self, metric: Metric, labels: Labels, amount: int) -> None:
+        """Count in or out what goes on: one of `LEVELS`."""
+        level, key = self._levels[metric.name], key_of(labels)
+        level[key] = (labels, level.get(key, (labels, 0))[1] + amount)
+
+    def forget_what_goes_on(self) -> None:
+        """In the child of a fork: what goes on in its parent does not go on here."""
+        for level in self._levels.values():
+            level.clear()
+        self._configurations.clear()
+        self._told.clear()
 
     def configure(self, key: LabelKey, labels: Labels) -> None:
         """Remember what a configuration runs under now; beyond a number the one that ran longest ago is forgotten."""
@@ -109,10 +120,10 @@ class Instruments:
     def _observe_configurations(self, _: CallbackOptions) -> Iterable[Observation]:
         return [Observation(1, labels) for labels in list(self._configurations.values())] if self._watch.goes_on else []
 
-    def _observe_active(self, _: CallbackOptions) -> Iterable[Observation]:
+    def _observe_level(self, metric: str, _: CallbackOptions) -> Iterable[Observation]:
         if self.collecting is not None:
             self.collecting()
-        return [Observation(count, labels) for labels, count in list(self.active.values())]
+        return [Observation(count, labels) for labels, count in list(self._levels[metric].values())]
 
 
 def instruments_of(provider: MeterProvider, watch: Watch = watch) -> Instruments:
@@ -129,9 +140,7 @@ def _forget_parents_requests() -> None:
     global _making
     _making = threading.Lock()
     for instruments in list(_made.values()):
-        instruments.active.clear()
-        instruments._configurations.clear()
-        instruments._told.clear()
+        instruments.forget_what_goes_on()
 
 
 if hasattr(os, "register_at_fork"):

@@ -15,10 +15,12 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
 from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.observer import HttpRequest
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.bursts import BurstWatch, any_burst, finish_bursts, settle_bursts
 from otel_specdecode.telemetry.content import chosen_capture
-from otel_specdecode.telemetry.host_metrics import watch
+from otel_specdecode.telemetry.host_metrics import Watch, watch
+from otel_specdecode.telemetry.http import Exclusions, HttpExchange
 from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
 from otel_specdecode.telemetry.metrics import chosen_convention
 from otel_specdecode.telemetry.names import SCHEMA_URL, Attr
@@ -48,9 +50,20 @@ class Listener:
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
+        *,
+        watch: Watch = watch,
     ) -> None:
-        """Listen for the given providers; for those not given, for the global ones, set now or later."""
+        """Listen for the given providers; for those not given, for the global ones, set now or later.
+
+        Args:
+            tracer_provider: Takes the spans.
+            meter_provider: Takes the metrics.
+            logger_provider: Takes the events.
+            watch: Watches the machine and the process that calls run in.
+        """
         self._given = (tracer_provider, meter_provider, logger_provider)
+        self._watch = watch
+        self._exclusions = Exclusions()
         self._bound: Providers | None = None
         self._sinks: Sinks | None = None
         self._watches = False
@@ -63,23 +76,39 @@ class Listener:
             self._closed = True
             watched, self._watches = self._watches, False
         if watched:
-            watch.end()
+            self._watch.end()
 
     def admit(self) -> OTelTicket | None:
         """Return a ticket for a call made now; None if nobody listens or instrumentation is suppressed."""
         try:
-            providers = self._providers()
-            if not (_listens(providers[0]) or _listens(providers[1])) or not is_instrumentation_enabled():
-                return None
-            if self._bound is None or any(one is not other for one, other in zip(providers, self._bound, strict=True)):
-                self._bind(providers)
-            if self._sinks is None or self._closed:
+            sinks = self._ready()
+            if sinks is None:
                 return None
             context = get_current()
-            return OTelTicket(self._sinks, context, _under_client_span(context))
+            return OTelTicket(sinks, context, _under_client_span(context))
         except Exception as error:
             report_fault("a call could not be recorded", error)
             return None
+
+    def serve(self, request: HttpRequest) -> HttpExchange | None:
+        """Begin to record an HTTP request; None if nobody listens, it is suppressed, or the user excluded its path."""
+        try:
+            sinks = self._ready()
+            if sinks is None or self._exclusions.hold(request):
+                return None
+            return HttpExchange(sinks.tracer, sinks.instruments, request)
+        except Exception as error:
+            report_fault("an HTTP request could not be recorded", error)
+            return None
+
+    def _ready(self) -> Sinks | None:
+        """Return where recordings go now, None if they go nowhere."""
+        providers = self._providers()
+        if not (_listens(providers[0]) or _listens(providers[1])) or not is_instrumentation_enabled():
+            return None
+        if self._bound is None or any(one is not other for one, other in zip(providers, self._bound, strict=True)):
+            self._bind(providers)
+        return None if self._closed else self._sinks
 
     def _providers(self) -> Providers:
         tracer_provider, meter_provider, _ = self._given
@@ -93,7 +122,7 @@ class Listener:
         # too, and share their series with those made for the one set later.
         logger_provider = self._given[2] or _logs.get_logger_provider()
         logger = logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL)
-        instruments = instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS)
+        instruments = instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS, self._watch)
         instruments.collecting = _settle_soon
         self._sinks = Sinks(
             tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
@@ -103,6 +132,7 @@ class Listener:
             convention=chosen_convention(),
             capture=chosen_capture(),
             tenancy=chosen_tenancy(),
+            watch=self._watch,
             bursts=BurstWatch(logger, instruments),
         )
         declared()  # may read a file, once: not at the first request
@@ -110,7 +140,7 @@ class Listener:
             begins = not self._watches and not self._closed
             self._watches = self._watches or begins
         if begins:
-            watch.begin()
+            self._watch.begin()
         self._bound = providers
         _last_bound = (*providers, logger_provider)
         atexit.unregister(_drain_at_exit)

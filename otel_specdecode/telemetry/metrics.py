@@ -73,14 +73,14 @@ class GenerationMetrics:
         """Count the request in; a batch counts through its prompts."""
         if self._request.batch_size is not None:
             return
-        self._instruments.change_active(key_of(self.base), self.base, 1)
+        self._instruments.change(Metrics.SPECDECODE_REQUEST_ACTIVE, self.base, 1)
         self._add(Metrics.SPECDECODE_REQUEST_STARTED, 1, self.base)
 
     def ended(self) -> None:
         """Count the request out of the active ones."""
         if self._request.batch_size is not None:
             return
-        self._instruments.change_active(key_of(self.base), self.base, -1)
+        self._instruments.change(Metrics.SPECDECODE_REQUEST_ACTIVE, self.base, -1)
 
     def progress(self, delta: Delta, facts: Facts, seconds: float) -> None:
         """Write what a stretch of a given stream time added."""
@@ -89,6 +89,8 @@ class GenerationMetrics:
         if not self._rule:
             self._rule = rule_labels(self._request, facts.input_tokens, self._tenant)
             self._write_zeros()
+            if self._request.queued is not None:
+                self._record(Metrics.SPECDECODE_QUEUE_DURATION, self._request.queued, self._rule)
         self._write_counts(delta.counts)
         if not self._request.passes_shared:
             self._write_times(Metrics.SPECDECODE_ROUND_DURATION, self._rule, delta.pass_times, seconds)
@@ -212,6 +214,7 @@ class GenerationMetrics:
             for hazard in Enum.SPECDECODE_HAZARD_ID:
                 self._zero(Metrics.SPECDECODE_HAZARDS, {**self.base, Attr.SPECDECODE_HAZARD_ID: hazard})
             self._zero(Metrics.SPECDECODE_ROLLBACK_BURSTS, self.base)
+            self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, self.base, 0)
             for reason in Enum.SPECDECODE_FALLBACK_REASON:
                 self._zero(Metrics.SPECDECODE_FALLBACKS, {**self.base, Attr.SPECDECODE_FALLBACK_REASON: reason})
 

@@ -219,8 +219,12 @@ class Attr:
     SPECDECODE_BURST_START_TIME: Final = "specdecode.burst.start_time"
     """When the first rounds of the burst began, in s since 1970-01-01 UTC."""
 
+    SPECDECODE_BURST_TENANT_REJECTED_TOKENS: Final = "specdecode.burst.tenant_rejected_tokens"
+    """Rejected tokens in the burst of each of `specdecode.burst.tenants`, in {token}, in the same order."""
+
     SPECDECODE_BURST_TENANTS: Final = "specdecode.burst.tenants"
-    """Tenants of those requests, at most 10 of them. Absent if none is known."""
+    """Tenants of those requests by their rejected tokens, worst first, at most 10. Absent if none is known. Some are
+    bystanders, which `specdecode.burst.tenant_rejected_tokens` tells."""
 
     SPECDECODE_BURST_TRACE_IDS: Final = "specdecode.burst.trace_ids"
     """Trace ids of the requests with the most rejected tokens, worst first, at most 5. Only of such as have
@@ -1373,6 +1377,22 @@ class Metrics:
         brief=(
             "Requests whose stream was resumed for the first time, however it ended. A call never iterated is not "
             "counted."
+        ),
+        value_type="int",
+        labels=(
+            Attr.GEN_AI_OPERATION_NAME, Attr.GEN_AI_PROVIDER_NAME, Attr.GEN_AI_REQUEST_MODEL, Attr.SPECDECODE_MODE,
+            Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
+        ),
+        buckets=None,
+    )
+
+    SPECDECODE_ROLLBACK_BURST_ACTIVE: Final = Metric(
+        name="specdecode.rollback_burst.active",
+        instrument="updowncounter",
+        unit="{burst}",
+        brief=(
+            "Rollback bursts that have begun and not ended yet. The event tells of a burst when it has ended; this "
+            "is what tells of one that goes on."
         ),
         value_type="int",
         labels=(

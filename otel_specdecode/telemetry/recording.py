@@ -19,15 +19,13 @@ from otel_specdecode.generation.record import NANOSECONDS, Ending, Facts, Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
 from otel_specdecode.generation.timeline import Stretch
-from otel_specdecode.host.machine import this_machine
-from otel_specdecode.host.sampler import peak_sampler
 from otel_specdecode.host.state import HostState
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.identity.manifest import Manifest, Pair, is_told, manifest_of, vocabularies_differ
 from otel_specdecode.telemetry.bursts import BurstWatch, source_of
 from otel_specdecode.telemetry.content import Capture, as_attributes, messages
 from otel_specdecode.telemetry.events import emit_content, emit_hazard, emit_manifest
-from otel_specdecode.telemetry.host_metrics import watch
+from otel_specdecode.telemetry.host_metrics import Watch
 from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.metrics import Convention, GenerationMetrics
 from otel_specdecode.telemetry.names import Attr
@@ -52,6 +50,7 @@ class Sinks:
     convention: Convention
     capture: Capture
     tenancy: Tenancy
+    watch: Watch
     bursts: BurstWatch
 
 
@@ -137,7 +136,7 @@ class OTelRecording:
         self._epoch = sinks.recorder.epoch
         self._under_client_span = under_client_span
         self._declared = declared()
-        self._memory = peak_sampler.begin()
+        self._memory = sinks.watch.host.sampler.begin()
         self._started: _Started | None = None
 
     def progress(self, stretch: Stretch, facts: Facts) -> None:
@@ -154,8 +153,8 @@ class OTelRecording:
     def finish(self, stretch: Stretch, facts: Facts, ending: Ending, content: Content | None) -> None:
         """Queue the last run of tokens and the end; in the child of a fork, drop them."""
         if self._epoch == self._sinks.recorder.epoch:
-            peak_sampler.end(self._memory)
-            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content, watch.state()))
+            self._sinks.watch.host.sampler.end(self._memory)
+            self._sinks.recorder.put(partial(self._end, stretch, facts, ending, content, self._sinks.watch.state()))
 
     def child(self) -> OTelTicket:
         """Return a ticket for one prompt of this batch."""
@@ -170,9 +169,9 @@ class OTelRecording:
 
     def start(self) -> None:
         """Start the span and count the request, on the recording thread."""
-        peak_sampler.follow(self._memory)
-        watch.state()  # in the child of a fork this begins to read the machine, here rather than where tokens are made
         sinks, request, parent = self._sinks, self._request, self.context
+        sinks.watch.host.sampler.follow(self._memory)
+        sinks.watch.state()  # in the child of a fork this begins to read the machine, not where tokens are made
         span = sinks.tracer.start_span(
             span_name(request), parent, SpanKind.INTERNAL, start_attributes(request), start_time=self._wall
         )
@@ -237,7 +236,7 @@ class OTelRecording:
             if self._request.batch_size is None and self._request.decodes:
                 self._sinks.instruments.configure(*configuration(self._request, manifest))
             if self._sinks.instruments.first_told(manifest.id):
-                profile = this_machine().profile
+                profile = self._sinks.watch.host.machine().profile
                 emit_manifest(self._sinks.logger, started.context, self._request, manifest, started.caller, profile)
         except Exception as error:
             report_fault("what runs could not be told", error)
@@ -250,8 +249,9 @@ class OTelRecording:
 
     def _surroundings(self, started: _Started, host: HostState) -> Surroundings:
         manifest_id = None if started.manifest is None else started.manifest.id
-        peaks = peak_sampler.peaks(self._memory)
-        return Surroundings(started.caller, manifest_id, this_machine().profile, host, peaks)
+        watched = self._sinks.watch.host
+        peaks = watched.sampler.peaks(self._memory)
+        return Surroundings(started.caller, manifest_id, watched.machine().profile, host, peaks)
 
     def _fold(self, started: _Started, stretch: Stretch, facts: Facts) -> None:
         seconds = 0.0

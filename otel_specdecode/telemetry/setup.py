@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
-__all__ = ["Configured", "Protocol", "configure", "exporters", "flush_providers", "protocol_of"]
+__all__ = [
+    "Configured",
+    "Protocol",
+    "configure",
+    "exporters",
+    "flush_providers",
+    "protocol_of",
+    "service_resource",
+]
 
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 ResourceAttributes: TypeAlias = Mapping[str, str | bool | int | float]
@@ -133,7 +141,7 @@ def _build(target: _Target, service_name: str | None, resource_attributes: Resou
     if not any(free.values()):
         return None
     try:
-        resource = _resource(service_name, resource_attributes)
+        resource = service_resource(service_name, resource_attributes)
         exporters = {signal: _exporters(signal, target) for signal, unset in free.items() if unset}
     except ModuleNotFoundError as error:
         raise ImportError(_MISSING_SDK) from error
@@ -149,7 +157,7 @@ def _is_unset(provider: object) -> bool:
     return type(provider).__name__.lstrip("_").startswith("Proxy")
 
 
-def _resource(service_name: str | None, more: ResourceAttributes) -> Resource:
+def service_resource(service_name: str | None, more: ResourceAttributes) -> Resource:
     """Who sends this, and from what machine. The environment wins over the caller, and both over what we detect."""
     from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, OTELResourceDetector, Resource
 

@@ -144,6 +144,7 @@ def _counts(record: Record) -> Attributes:
 def _times(record: Record) -> Attributes:
     timing = record.timing
     return {
+        Attr.SPECDECODE_QUEUE_DURATION: record.request.queued,
         Attr.SPECDECODE_TIME_TO_FIRST_TOKEN: timing.time_to_first_token,
         Attr.SPECDECODE_PREFILL_DURATION: timing.prefill,
         Attr.SPECDECODE_DECODE_DURATION: timing.decode,

@@ -28,6 +28,7 @@ SPEED_ALERTS = frozenset(
         "SpecdecodeBelowBreakEven",
         "SpecdecodeTimePerTokenHigh",
         "SpecdecodeSpeedupLow",
+        "SpecdecodeSpeedupDropped",
         "SpecdecodeSlowerThanAutoregressive",
         "SpecdecodeServiceSlowdown",
     }
@@ -54,7 +55,10 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Episode:
-    """A stretch of the week. ``first`` are the alerts of which one must fire in time, ``also`` others that may."""
+    """A stretch of the week. ``first`` are the alerts of which one must fire in time, ``also`` others that may.
+
+    In time is ``within`` minutes.
+    """
 
     name: str
     start: int
@@ -62,6 +66,7 @@ class Episode:
     conditions: Conditions
     first: frozenset[str] = frozenset()
     also: frozenset[str] = frozenset()
+    within: int = 10
 
     @property
     def end(self) -> int:
@@ -106,7 +111,13 @@ EPISODES = (
     Episode(
         *("a burst of rejections", _at(3, 14), 15, Conditions(chance=0.6, bursts=True)),
         frozenset({"SpecdecodeRollbackBurst"}),
-        ACCEPTANCE_ALERTS,
+        ACCEPTANCE_ALERTS | {"SpecdecodeSpeedupDropped"},
+    ),
+    Episode(
+        *("an upgrade of the engine makes rounds dearer, though they still pay", _at(4, 10), 60),
+        Conditions(round_cost=2.6),
+        frozenset({"SpecdecodeSpeedupDropped"}),
+        within=15,  # Three windows of five minutes.
     ),
     Episode(
         *("memory runs out", _at(4, 14), 40),

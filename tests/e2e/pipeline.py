@@ -77,6 +77,15 @@ class Prometheus(programs.Prometheus):
         """
         return [(each["metric"], float(each["value"][1])) for each in self._ask("query", query=expression)["result"]]
 
+    def query_range(self, expression: str, start: float, end: float, step: float) -> list[list[tuple[float, float]]]:
+        """Return times and values of each series that a query finds between two Unix times, each `step` s.
+
+        Raises:
+            ValueError: Prometheus refuses the query.
+        """
+        found = self._ask("query_range", query=expression, start=str(start), end=str(end), step=str(step))["result"]
+        return [[(float(at), float(value)) for at, value in each["values"]] for each in found]
+
     def total(self, expression: str) -> float | None:
         """Return the sum over all series of an instant query, None if there are none."""
         found = self.query(expression)

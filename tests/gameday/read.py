@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _panels(given: argparse.Namespace) -> None:
     dashboard = json.loads((DASHBOARDS / f"{given.dashboard}.json").read_text())
-    values = {**defaults(dashboard), "service": given.service, **({"node": given.node} if given.node else {})}
+    values = {**defaults(dashboard), "job": given.service, **({"node": given.node} if given.node else {})}
     described = {panel["title"]: panel for panel in panels(dashboard)}
     shown = ""
     for query in queries(dashboard):
@@ -48,12 +48,14 @@ def _panels(given: argparse.Namespace) -> None:
             continue
         if query.panel != shown:
             shown = query.panel
-            _say(f"\n== {shown}\n   {described.get(shown, {}).get('description', '')}")
+            _say(f"\n== {shown}")
+            if given.panel:
+                _say(f"   {described.get(shown, {}).get('description', '')}")
         expression = expand(query.expr, values, "2m")
         if query.kind == "prometheus":
             _series(given, expression)
         else:
-            _say(f"   ({query.kind}: {expression}; see events and spans)")
+            _say("   (made of events)" if query.kind == "loki" else "   (made of spans)")
 
 
 def _alerts(given: argparse.Namespace) -> None:

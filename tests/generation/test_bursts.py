@@ -172,7 +172,21 @@ def test_who_was_hit_is_told_worst_first() -> None:
     (burst,) = stream.bursts()
     assert burst.worst[: RULE["worst"]] == tuple(f"trace-{number}" for number in (7, 6, 5, 4, 3))
     assert burst.requests >= 7
-    assert set(burst.tenants) == {"tenant-0", "tenant-1"}
+    (worst, most), (other, less) = burst.tenants
+    assert (worst, other) == ("tenant-1", "tenant-0")
+    assert most > less > 0
+
+
+def test_a_tenant_that_only_was_there_is_told_after_the_one_that_it_comes_from() -> None:
+    stream = Stream()
+    stream.run(300, 0.75, source=Source(0, "a", "quiet"))
+    for second in range(20):
+        stream.run(1, 0.0, source=Source(1, "b", "noisy"))
+        if second % 4 == 0:
+            stream.run(1, 0.75, source=Source(2, "c", "quiet"))
+    (burst,) = stream.bursts()
+    assert [tenant for tenant, _ in burst.tenants] == ["noisy", "quiet"]
+    assert burst.tenants[0][1] > 5 * burst.tenants[1][1]
 
 
 def test_memory_does_not_grow_with_the_requests_of_a_burst() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_specdecode.telemetry import bursts, listener
@@ -33,6 +34,7 @@ def told(telemetry: Telemetry) -> list[dict[str, Any]]:
 def test_an_ordinary_draft_has_a_zero_and_no_event(telemetry: Telemetry) -> None:
     play(telemetry, *[GOOD] * 20, PLAIN)
     assert telemetry.total("specdecode.rollback_bursts") == 0
+    assert telemetry.total("specdecode.rollback_burst.active", mode="speculative") == 0
     assert told(telemetry) == []
     assert not [span for span in telemetry.spans() if Attr.SPECDECODE_IN_BURST in (span.attributes or {})]
 
@@ -68,6 +70,33 @@ def test_a_trace_that_is_not_sampled_is_counted_and_not_named() -> None:
         assert Attr.SPECDECODE_BURST_TRACE_IDS not in burst
     finally:
         telemetry.shutdown()
+
+
+def test_a_burst_that_goes_on_is_counted_as_such_until_it_ends(telemetry: Telemetry) -> None:
+    observer = telemetry.listener()
+    active = []
+    for script in [*[GOOD] * 20, *[BAD] * 4, *[GOOD] * 8]:
+        list(fake_stream(observer, script, FakeClock()))
+        active.append(telemetry.total("specdecode.rollback_burst.active"))
+    assert set(active[:20]) == {0}
+    assert active[23] == 1
+    assert active[-1] == 0
+    play(telemetry, *[BAD] * 4)
+    assert telemetry.total("specdecode.rollback_burst.active") == 1
+    listener._drain_at_exit()
+    assert telemetry.total("specdecode.rollback_burst.active") == 0
+
+
+def test_tenants_are_told_with_their_rejected_tokens(telemetry: Telemetry) -> None:
+    observer = telemetry.listener()
+    for tenant, script in [("acme", GOOD)] * 20 + [("globex", BAD)] * 4 + [("acme", GOOD)] * 8:
+        token = context.attach(baggage.set_baggage(Attr.SPECDECODE_TENANT_ID, tenant))
+        stream = fake_stream(observer, script, FakeClock())
+        context.detach(token)
+        list(stream)
+    (burst,) = told(telemetry)
+    assert burst[Attr.SPECDECODE_BURST_TENANTS] == ("globex",)
+    assert burst[Attr.SPECDECODE_BURST_TENANT_REJECTED_TOKENS] == (1600,)
 
 
 def test_another_draft_is_judged_by_itself(telemetry: Telemetry) -> None:

@@ -84,7 +84,7 @@ class CallReader:
             fallback_reason=None if mode == requested else ZERO_DRAFT_LENGTH,
             stream=stream,
             sampling=replace(sampling, max_tokens=integer(arguments.get("max_tokens", args, kwargs))),
-            pair=self._pair(method, model, draft),
+            pair=self.pair(method, model, draft),
         )
 
     def speculates(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -100,7 +100,7 @@ class CallReader:
         location = getattr(tokenizer, "name_or_path", None)
         return public_name(location) if isinstance(location, str) and location else None
 
-    def _pair(self, method: Method, model: object, draft: object) -> Pair | None:
+    def pair(self, method: Method, model: object, draft: object) -> Pair | None:
         """Return what runs, None for a target that was not loaded under instrumentation."""
         target = self.models.model_of(model)
         return None if target is None else Pair(PROVIDER, method, target, self.models.model_of(draft), ())

@@ -14,7 +14,9 @@ import wrapt
 from otel_specdecode.engines.arguments import Arguments
 from otel_specdecode.engines.mlx_lm.batches import BatchHooks
 from otel_specdecode.engines.mlx_lm.calls import CallReader
-from otel_specdecode.engines.mlx_lm.streams import Args, Kwargs, StreamHooks, Wrapped
+from otel_specdecode.engines.mlx_lm.commands import warn_of_main_module
+from otel_specdecode.engines.mlx_lm.server import ServerHooks
+from otel_specdecode.engines.mlx_lm.streams import Args, Here, Kwargs, StreamHooks, Wrapped
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Observer, Relay
 from otel_specdecode.identity.mlx_lm import loaded_model
@@ -24,16 +26,17 @@ ENGINE = "mlx_lm"
 
 Wrapper = Callable[[Wrapped, Any, Args, Kwargs], Any]
 
-_MODULES = ("mlx_lm.utils", "mlx_lm.sample_utils", "mlx_lm.generate")
+_MODULES = ("mlx_lm.utils", "mlx_lm.sample_utils", "mlx_lm.generate", "mlx_lm.server")
 
 
 class _Patch(NamedTuple):
-    """A function and what stands in its place: in every mlx-lm module that holds it, or in one class."""
+    """A function and what stands in its place: in every mlx-lm module that holds it, or in one holder."""
 
     original: Any
     replacement: Any
-    holder: type | None = None
+    holder: type | ModuleType | None = None
     name: str = ""
+    inherited: bool = False
 
 
 class MLXLMHooks:
@@ -47,6 +50,7 @@ class MLXLMHooks:
         """Watch nothing yet."""
         self._relay = Relay()
         self._reader = CallReader()
+        self._generating = Here()
         self._patches: dict[str, list[_Patch]] = {}
         self._waiting = False
 
@@ -75,7 +79,9 @@ class MLXLMHooks:
             "mlx_lm.utils": self._loading,
             "mlx_lm.sample_utils": self._samplers,
             "mlx_lm.generate": self._generation,
+            "mlx_lm.server": self._server,
         }[module.__name__]
+        warn_of_main_module()
         try:
             patches = self._patches.get(module.__name__)
             if patches is None or not _fits(patches, module):
@@ -119,7 +125,7 @@ class MLXLMHooks:
 
     def _generation(self, module: ModuleType) -> list[_Patch]:
         steps = (module.generate_step, module.speculative_generate_step)
-        streams = StreamHooks(self._relay, self._reader, module.stream_generate, steps)
+        streams = StreamHooks(self._relay, self._reader, self._generating, module.stream_generate, steps)
         batches = BatchHooks(self._relay, self._reader, module.batch_generate)
         step_name = "next_generated" if hasattr(module.BatchGenerator, "next_generated") else "next"
         return [
@@ -130,6 +136,19 @@ class MLXLMHooks:
             _patch(module.batch_generate, batches.batch_generate),
             _method(module.BatchGenerator, "insert", batches.insert),
             _method(module.BatchGenerator, step_name, batches.step),
+        ]
+
+    def _server(self, module: ModuleType) -> list[_Patch]:
+        hooks = ServerHooks(self._relay, self._reader, self._generating, module)
+        handler, generator = module.APIHandler, module.ResponseGenerator
+        methods = [name for name in vars(handler) if name.startswith("do_")]
+        return [
+            *(_method(handler, name, hooks.serve) for name in methods),
+            _method(handler, "send_error", hooks.send_error, inherited=True),
+            _method(handler, "send_response", hooks.send_response, inherited=True),
+            _method(generator, "generate", hooks.generate),
+            _method(generator, "_serve_single", hooks.serve_single),
+            _Patch(module.Queue, hooks.make_queue, module, "Queue"),
         ]
 
 
@@ -163,21 +182,21 @@ def _patch(original: Wrapped, wrapper: Wrapper) -> _Patch:
     return _Patch(original, WatchedFunction(original, wrapper))
 
 
-def _method(holder: type, name: str, wrapper: Wrapper) -> _Patch:
-    original = vars(holder)[name]
+def _method(holder: type, name: str, wrapper: Wrapper, inherited: bool = False) -> _Patch:
+    original = getattr(holder, name) if inherited else vars(holder)[name]
 
     @functools.wraps(original)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         return wrapper(original.__get__(self), self, args, kwargs)
 
-    return _Patch(original, watched, holder, name)
+    return _Patch(original, watched, holder, name, inherited)
 
 
 def _fits(patches: list[_Patch], module: ModuleType) -> bool:
     """Tell whether patches are of this module's functions, and not of those before it was reloaded."""
     held = list(vars(module).values())
     first = patches[0]
-    return any(value is first.original or value is first.replacement for value in held)
+    return any(value is one for value in held for one in (first.original, first.replacement, first.holder) if one)
 
 
 def _apply(patches: list[_Patch]) -> None:
@@ -194,7 +213,11 @@ def _restore(patches: list[_Patch]) -> None:
     """Put originals back where their replacements are, also where those were imported meanwhile."""
     for patch in patches:
         if patch.holder is not None:
-            if vars(patch.holder).get(patch.name) is patch.replacement:
+            if vars(patch.holder).get(patch.name) is not patch.replacement:
+                continue
+            if patch.inherited:
+                delattr(patch.holder, patch.name)
+            else:
                 setattr(patch.holder, patch.name, patch.original)
             continue
         for module, name in _references(patch.replacement):

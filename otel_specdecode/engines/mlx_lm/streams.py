@@ -12,6 +12,7 @@ from otel_specdecode.engines.arguments import Arguments, checked
 from otel_specdecode.engines.mlx_lm import hazards
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, TargetStandIn
+from otel_specdecode.engines.mlx_lm.served import ServedCall
 from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.observer import Content, Message, Relay, text_part
 from otel_specdecode.generation.request import Request
@@ -28,13 +29,28 @@ MakesStream = Callable[..., Stream]
 class StreamCall:
     """A call in flight. Its passes are known once the step function is called, with the models replaced."""
 
-    __slots__ = ("caller_cache", "passes", "speculative")
+    __slots__ = ("caller_cache", "passes", "served", "speculative")
 
-    def __init__(self) -> None:
-        """Wait for the step function to be called."""
+    def __init__(self, served: ServedCall | None = None) -> None:
+        """Wait for the step function to be called.
+
+        Args:
+            served: The completion of MLX-LM's server that it is made for.
+        """
+        self.served = served
         self.passes: PassWatch | None = None
         self.speculative = False
         self.caller_cache: Sequence[Any] | None = None
+
+
+class Here(threading.local):
+    """For whom a thread generates.
+
+    Attributes:
+        call: The completion of MLX-LM's server, None where no server asked.
+    """
+
+    call: ServedCall | None = None
 
 
 class _ThisThread(threading.local):
@@ -48,12 +64,15 @@ class _ThisThread(threading.local):
 class StreamHooks:
     """The wrappers of `generate`, `stream_generate`, `generate_step` and `speculative_generate_step`."""
 
-    def __init__(self, relay: Relay, reader: CallReader, outer: Wrapped, steps: tuple[Wrapped, Wrapped]) -> None:
+    def __init__(
+        self, relay: Relay, reader: CallReader, generating: Here, outer: Wrapped, steps: tuple[Wrapped, Wrapped]
+    ) -> None:
         """Read the signatures once.
 
         Args:
             relay: Who records; the wrappers pass through while it is nobody.
             reader: Reads requests.
+            generating: For whom this thread generates.
             outer: mlx-lm's own `stream_generate`.
             steps: mlx-lm's own `generate_step` and `speculative_generate_step`.
 
@@ -62,6 +81,7 @@ class StreamHooks:
         """
         self._relay = relay
         self._reader = reader
+        self._generating = generating
         self._outer_arguments = checked(outer, "model", "tokenizer", "prompt", "max_tokens", "draft_model")
         self._plain_arguments = checked(steps[0], "prompt", "model", "max_tokens", "prompt_cache")
         self._speculative_arguments = checked(
@@ -83,18 +103,21 @@ class StreamHooks:
         """Watch one `stream_generate` call."""
         whole_text, self._here.whole_text = self._here.whole_text, False
         stream = wrapped(*args, **kwargs)
-        ticket = self._relay.admit()
+        served, self._generating.call = self._generating.call, None
+        ticket = self._relay.admit() if served is None else served.ticket
         if ticket is None:
             return stream
-        call = StreamCall()
+        call = StreamCall(served)
 
         def request(generation: Generation) -> Request | None:
             if self._relay.observer is None:
                 return None
             self._here.pending.append((call, generation))
             if generation.content is not None:
-                generation.content.prompt = _prompt(self._outer_arguments, args, kwargs)
-            return self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
+                own = _prompt(self._outer_arguments, args, kwargs) if served is None else served.asked.messages
+                generation.content.prompt = own
+            read = self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
+            return read if served is None else served.asked.of(read, generation.clock())
 
         generation = Generation(ticket, request)
         if ticket.captures_content:
@@ -170,6 +193,8 @@ class StreamHooks:
             if isinstance(cache, (list, tuple)) and cache:
                 call.caller_cache = cache
                 self._short_caches.check(generation, cache, arguments.get("prompt", args, kwargs))
+            if call.served is not None:
+                call.served.note_prompt(generation, speculative=draft is not None)
         except Exception as error:
             report_fault("the prompt of a generation could not be read", error)
 
@@ -180,6 +205,8 @@ class StreamHooks:
         finished = response is not None and not response.from_draft
         self._look_back(call, generation, None if response is None else response.token, finished)
         reason = None if response is None else response.finish_reason
+        if reason is None and call.served is not None:
+            reason = call.served.finish_reason  # the server itself looks for stop strings
         return Outcome(reason or "closed", exhausted or reason is not None, finished)
 
     def _step_outcome(

@@ -1,0 +1,118 @@
+"""Each engine on a thread of its own: models are loaded where they are used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from opentelemetry import baggage, context
+
+from otel_specdecode.demo.engines.interface import Engine
+from otel_specdecode.demo.load.driver import Driver, Stream, Streams
+from otel_specdecode.demo.load.plan import Arrival, Load, Way, arrivals
+from otel_specdecode.telemetry.tenancy import chosen_tenancy
+
+
+class Crew:
+    """The engines of a load.
+
+    Attributes:
+        dropped: Requests that gave up waiting.
+    """
+
+    def __init__(self, engines: Sequence[Engine], load: Load, stop: threading.Event, scratch: Path) -> None:
+        """Load the models of every engine, and wait for that.
+
+        Args:
+            engines: The engines.
+            load: What each is asked for.
+            stop: Ends all before their time.
+            scratch: Folder for derived models.
+
+        Raises:
+            BaseException: What the first engine raised that could not be loaded.
+        """
+        self.dropped = 0
+        self._load = load
+        self._stop = stop
+        self._go = threading.Event()
+        self._failures: list[BaseException] = []
+        loaded = [threading.Event() for _ in engines]
+        self._threads = [
+            threading.Thread(target=self._run, args=(engine, scratch / engine.name, event), name=f"load-{engine.name}")
+            for engine, event in zip(engines, loaded, strict=True)
+        ]
+        for thread in self._threads:
+            thread.start()
+        for event in loaded:
+            event.wait()
+        if self._failures:
+            self._stop.set()
+            self.work()
+
+    def work(self) -> None:
+        """Begin, and return when all have ended.
+
+        Raises:
+            BaseException: What the first one raised that failed.
+        """
+        self._go.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _run(self, engine: Engine, scratch: Path, loaded: threading.Event) -> None:
+        try:
+            scratch.mkdir(parents=True)
+            make, ways = _streams_of(engine.name)
+            streams = make(scratch, self._load.seed)
+            try:
+                loaded.set()
+                self._go.wait()
+                plan = arrivals(self._load, engine.name, ways)
+                driver = Driver(_WithTenant(streams), plan, self._load.seconds, self._stop)
+                driver.run()
+                self.dropped += driver.dropped
+            finally:
+                streams.close()
+        except BaseException as error:
+            self._failures.append(error)
+        finally:
+            loaded.set()
+
+
+class _WithTenant:
+    """Opens streams on behalf of their tenant, which the baggage of the call names."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        tenancy = chosen_tenancy()
+        self._keys = (*tenancy.tenant_keys[:1], *tenancy.session_keys[:1])
+
+    def open(self, arrival: Arrival) -> Stream | None:
+        within = context.get_current()
+        for key, name in zip(self._keys, (arrival.tenant, f"{arrival.tenant}-session"), strict=False):
+            within = baggage.set_baggage(key, name, within)
+        token = context.attach(within)
+        try:
+            return self._streams.open(arrival)
+        finally:
+            context.detach(token)
+
+    def release(self, arrival: Arrival, stream: Stream) -> None:
+        self._streams.release(arrival, stream)
+
+    def close(self) -> None:
+        self._streams.close()
+
+
+def _streams_of(engine: str) -> tuple[Callable[[Path, int], Streams], tuple[Way, ...]]:
+    if engine == "mlx":
+        from otel_specdecode.demo.load.streams import mlx
+
+        return mlx.MLXStreams, mlx.WAYS
+    from otel_specdecode.demo.load.streams import llama_cpp
+
+    return llama_cpp.LlamaCppStreams, llama_cpp.WAYS

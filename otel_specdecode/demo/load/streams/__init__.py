@@ -1,0 +1,1 @@
+"""The streams of each engine; the rest of the load knows none."""

@@ -1,0 +1,270 @@
+"""The whole load with the real engines, as a user starts it, into a real receiver."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_specdecode.telemetry.names import Attr, Enum, Metric, Metrics
+from otel_specdecode.testing.checker import assert_conformant
+from tests.demo.load.received import Series, series, total
+from tests.otlp_receiver import Received, otlp_receiver
+from tests.programs import QUIET
+
+for package in ("bokeh", "click", "gguf", "rich", "opentelemetry.exporter.otlp.proto.http"):
+    pytest.importorskip(package, reason="needs the [demo] extra")
+
+pytestmark = pytest.mark.slow
+
+REAL, SYNTHETIC = "demo-load", "demo-load-synthetic"
+BURST_AT, BURST_SECONDS = 20.0, 8.0
+
+
+def start(url: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "FORCE_COLOR"))}
+    told = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    return subprocess.Popen(
+        [sys.executable, "-c", "from otel_specdecode.cli import main; main()", "demo-load", *arguments],
+        env={**kept, **QUIET, "NO_PROXY": "127.0.0.1", **told, **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A load that has ended."""
+
+    document: dict[str, Any]
+    text: str
+    errors: str
+    received: Received
+
+    def of(self, metric: Metric, service: str = REAL) -> Series:
+        return series(self.received, service, metric.name)
+
+
+def ran(folder: Path, *arguments: str) -> Ran:
+    file = folder / "sums.json"
+    with otlp_receiver() as (url, received):
+        process = start(url, *arguments, "--json", str(file))
+        text, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return Ran(json.loads(file.read_text(encoding="utf-8")), text, errors, received)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("mlx", marks=pytest.mark.mlx),
+        pytest.param("llama_cpp", marks=pytest.mark.llama_cpp),
+    ],
+)
+def short(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """24 seconds on one engine, the last of them with a bad draft; no faster than a busy machine keeps up with."""
+    engine: str = request.param
+    if engine == "llama_cpp":
+        pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
+    calm = ("--minutes", "0.4", "--rate", "1.5", "--burst-at", "20", "--burst-seconds", "4")
+    return ran(tmp_path_factory.mktemp("load"), *calm, "--engine", engine)
+
+
+def test_every_counter_equals_the_sum_over_the_exported_spans(short: Ran) -> None:
+    for service, document in ((REAL, short.document["real"]), (SYNTHETIC, short.document["synthetic"])):
+        assert document["groups"]
+        for group in document["groups"]:
+            check_group(short, service, group)
+
+
+def check_group(ran: Ran, service: str, group: dict[str, Any]) -> None:
+    labels, sums = group["labels"], group["sums"]
+    wanted = {name.replace(".", "_"): value for name, value in labels.items()}
+    assert total(ran.of(Metrics.GEN_AI_SERVER_REQUEST_DURATION, service), **wanted) == group["requests"]
+    for metric, attribute in (
+        (Metrics.SPECDECODE_DECODE_PASSES, Attr.SPECDECODE_DECODE_PASSES),
+        (Metrics.SPECDECODE_VERIFY_PASSES, Attr.SPECDECODE_VERIFY_PASSES),
+        (Metrics.SPECDECODE_DRAFT_PASSES, Attr.SPECDECODE_DRAFT_PASSES),
+        (Metrics.SPECDECODE_DRAFT_CALLS, Attr.SPECDECODE_DRAFT_CALLS),
+        (Metrics.SPECDECODE_ROLLBACKS, Attr.SPECDECODE_ROLLBACKS),
+        (Metrics.SPECDECODE_DRAFT_TOKENS, Attr.SPECDECODE_DRAFT_PROPOSED_TOKENS),
+    ):
+        assert total(ran.of(metric, service), **wanted) == sums[attribute], (metric.name, labels)
+    for outcome in Enum.SPECDECODE_DRAFT_OUTCOME:
+        of_outcome = total(ran.of(Metrics.SPECDECODE_DRAFT_TOKENS, service), **wanted, specdecode_draft_outcome=outcome)
+        assert of_outcome == sums[f"specdecode.draft.{outcome}_tokens"]
+
+
+def test_requests_fallbacks_errors_and_hazards_equal_the_sums_too(short: Ran) -> None:
+    document = short.document["real"]["total"]
+    counts = document["counts"]
+    assert total(short.of(Metrics.SPECDECODE_REQUEST_STARTED)) == document["requests"]
+    assert total(short.of(Metrics.SPECDECODE_REQUEST_ACTIVE)) == 0
+    for metric, attribute in (
+        (Metrics.SPECDECODE_FALLBACKS, Attr.SPECDECODE_FALLBACK_REASON),
+        (Metrics.SPECDECODE_HAZARDS, Attr.SPECDECODE_HAZARD_ID),
+        (Metrics.GEN_AI_SERVER_REQUEST_DURATION, Attr.ERROR_TYPE),
+    ):
+        counted = counts[Attr.SPECDECODE_HAZARD_IDS if attribute == Attr.SPECDECODE_HAZARD_ID else attribute]
+        found: dict[str, float] = {}
+        for labels, value in short.of(metric).items():
+            name = dict(labels).get(attribute)
+            if name is not None and value:
+                found[name] = found.get(name, 0) + value
+        assert found == counted, metric.name
+
+
+def test_the_sums_are_those_of_the_spans_that_arrived(short: Ran) -> None:
+    arrived = short.received.spans()
+    documents = [short.document[name] for name in ("real", "synthetic")]
+    assert sum(each["spans"]["exported"] for each in documents) == len(arrived)
+    assert all(each["spans"]["exported"] == each["spans"]["ended"] > 0 for each in documents)
+    for attribute in (Attr.GEN_AI_USAGE_OUTPUT_TOKENS, Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS):
+        told = sum(each["total"]["sums"][attribute] for each in documents)
+        assert told == sum(span.attributes.get(attribute, 0) for span in arrived)
+
+
+def test_it_is_a_mixed_load(short: Ran) -> None:
+    real = short.document["real"]
+    engine = short.document["engines"][0]
+    assert {group["labels"][Attr.GEN_AI_PROVIDER_NAME] for group in real["groups"]} == {engine}
+    lengths = {
+        (group["labels"][Attr.SPECDECODE_MODE], group["labels"][Attr.SPECDECODE_DRAFT_LENGTH])
+        for group in real["groups"]
+    }
+    assert lengths >= {("autoregressive", "0"), ("speculative", "2"), ("speculative", "4")}
+    methods = {group["labels"][Attr.SPECDECODE_METHOD] for group in real["groups"]}
+    assert methods == {"none", "draft_model"} | ({"prompt_lookup"} if engine == "llama_cpp" else set())
+    assert {group["labels"][Attr.SPECDECODE_CONTEXT_TIER] for group in real["groups"]} == {"short", "mid"}
+    counts = real["total"]["counts"]
+    assert set(counts[Attr.SPECDECODE_TENANT_ID]) == {"acme", "globex"}
+    assert set(counts[Attr.SPECDECODE_FALLBACK_REASON]) == {"zero_draft_length"}
+    assert set(counts[Attr.GEN_AI_RESPONSE_FINISH_REASONS]) >= {"stop", "length", "closed", "error"}
+    assert set(counts[Attr.ERROR_TYPE]) == {"ValueError" if engine == "llama_cpp" else "RuntimeError"}
+    spans = [span.attributes for span in short.received.spans() if span.attributes[Attr.GEN_AI_PROVIDER_NAME] == engine]
+    sampled = [span for span in spans if span.get(Attr.GEN_AI_REQUEST_TEMPERATURE)]
+    assert sampled
+    assert all(span[Attr.GEN_AI_REQUEST_TOP_P] == pytest.approx(0.95) for span in sampled)
+    assert {span.get(Attr.SPECDECODE_SESSION_ID) for span in spans} >= {"acme-session", "globex-session"}
+
+
+def test_requests_overlap(short: Ran) -> None:
+    spans = [span for span in short.received.spans() if span.attributes[Attr.GEN_AI_REQUEST_MODEL] == "target"]
+    edges = sorted([(span.start, 1) for span in spans] + [(span.end, -1) for span in spans])
+    active = most = 0
+    for _, change in edges:
+        active += change
+        most = max(most, active)
+    assert most > 2
+
+
+def test_it_conforms_and_says_nothing_of_what_was_asked(short: Ran) -> None:
+    assert_conformant(otlp=short.received.as_json())
+    sent = json.dumps(short.received.as_json())
+    for text in ("story about", "Repeat this", "Explain", str(Path.home())):
+        assert text not in sent + short.text + short.errors + json.dumps(short.document)
+
+
+def test_a_person_gets_a_table_and_times(short: Ran) -> None:
+    assert "Traceback" not in short.errors
+    for word in ("demo-load-synthetic", "rollbacks", "accept rate", "Bad draft:", "critical memory pressure", "epoch"):
+        assert word in short.text
+    assert f"{short.document['real']['total']['requests']:,}" in short.text
+
+
+@pytest.mark.llama_cpp
+def test_a_burst_is_found_where_the_draft_was_bad(tmp_path: Path) -> None:
+    """With enough rounds before it for a baseline: at this rate they take some seconds."""
+    pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
+    found = ran(
+        tmp_path,
+        *("--minutes", "0.6", "--engine", "llama_cpp", "--rate", "8", "--no-synthetic-mac"),
+        *("--burst-at", str(BURST_AT), "--burst-seconds", str(BURST_SECONDS)),
+    )
+    (burst,) = found.document["real"]["bursts"]
+    planned = found.document["bad_draft"]
+    assert planned["start"]["epoch"] - found.document["start"]["epoch"] == pytest.approx(BURST_AT)
+    assert 0 < burst["start"]["epoch"] - planned["start"]["epoch"] < 4
+    assert abs(burst["end"]["epoch"] - planned["end"]["epoch"]) < 4
+    assert "globex" in burst["attributes"][Attr.SPECDECODE_BURST_TENANTS]
+    assert total(found.of(Metrics.SPECDECODE_ROLLBACK_BURSTS)) == 1
+    assert found.document["real"]["total"]["counts"][Attr.SPECDECODE_IN_BURST]["true"] > 10
+    assert found.document["synthetic"] is None
+    assert "Burst detected:" in found.text
+
+
+@pytest.fixture
+def engine() -> str:
+    """One that is installed."""
+    for module, name in (("mlx_lm", "mlx"), ("llama_cpp", "llama_cpp")):
+        try:
+            __import__(module)
+        except ImportError:
+            continue
+        return name
+    pytest.skip("needs the [mlx] extra")
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port at which nothing listens, held so that nothing else takes it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly_with_all_that_was_sent(tmp_path: Path, engine: str, number: int) -> None:
+    file = tmp_path / "sums.json"
+    with otlp_receiver() as (url, received):
+        process = start(url, "--minutes", "5", "--engine", engine, "--rate", "4", "--json", str(file))
+        received.wait_for(lambda r: sum(s.attributes[Attr.GEN_AI_REQUEST_MODEL] == "target" for s in r.spans()) > 3, 90)
+        began = time.monotonic()
+        process.send_signal(number)
+        text, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 0, errors
+    assert "Stopped before its time." in text
+    assert "Traceback" not in errors
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert document["interrupted"]
+    assert document["real"]["spans"]["exported"] + document["synthetic"]["spans"]["exported"] == len(received.spans())
+    assert total(series(received, REAL, Metrics.SPECDECODE_REQUEST_STARTED.name)) == document["real"]["spans"]["ended"]
+
+
+def test_where_nothing_listens_it_says_so_and_what_to_start(engine: str, closed_port: int) -> None:
+    process = start(f"http://127.0.0.1:{closed_port}", "--engine", engine)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert text == ""
+    assert f"nothing listens at http://127.0.0.1:{closed_port}" in errors
+    assert "make stack" in errors
+    assert "compose" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_signal_that_is_switched_off_is_refused(engine: str) -> None:
+    process = start("http://127.0.0.1:9", "--engine", engine, OTEL_TRACES_EXPORTER="none")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "OTEL_TRACES_EXPORTER leaves traces out" in errors
+
+
+def test_a_service_may_have_another_name(tmp_path: Path, engine: str) -> None:
+    with otlp_receiver() as (url, received):
+        process = start(url, "--minutes", "0.05", "--engine", engine, OTEL_SERVICE_NAME="shop")
+        _, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    assert series(received, "shop", Metrics.PROCESS_MEMORY_USAGE.name)
+    assert series(received, SYNTHETIC, Metrics.PROCESS_MEMORY_USAGE.name)
