@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_specdecode.generation.request import Request
+from otel_specdecode.telemetry.host_metrics import Watch, watch
 from otel_specdecode.telemetry.listener import Listener, recorder
 from otel_specdecode.testing.fake import FakeClock, Script, fake_stream
 
@@ -36,7 +37,9 @@ class Service:
         kept: Every span that ended, as the exporter got it.
     """
 
-    def __init__(self, endpoint: str, protocol: Protocol, name: str, instance: str, **resource: str) -> None:
+    def __init__(
+        self, endpoint: str, protocol: Protocol, name: str, instance: str, watching: Watch = watch, **resource: str
+    ) -> None:
         """Export to an endpoint.
 
         Args:
@@ -44,6 +47,7 @@ class Service:
             protocol: What to speak to it.
             name: `service.name`.
             instance: `service.instance.id`; empty for none.
+            watching: Watches the machine it runs on.
             resource: Further attributes of the resource, `_` for `.`.
         """
         more = {key.replace("_", "."): value for key, value in resource.items()}
@@ -57,7 +61,7 @@ class Service:
         self.meter_provider = MeterProvider([PeriodicExportingMetricReader(metrics, NEVER_MS)], resource=made)
         self.logger_provider = LoggerProvider(resource=made)
         self.logger_provider.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=NEVER_MS))
-        self.listener = Listener(self.tracer_provider, self.meter_provider, self.logger_provider)
+        self.listener = Listener(self.tracer_provider, self.meter_provider, self.logger_provider, watch=watching)
 
     def generate(self, script: Script, request: Request | None = None) -> None:
         """Run a fake generation to its end, or to its failure."""

@@ -114,7 +114,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
 def sent(folder: Path, endpoint: str) -> Mapping[str, Any]:
     """Send the load; return what it told of itself."""
     seconds = seconds_of_load()
-    command = [sys.executable, "-m", "otel_specdecode.cli", "demo-load", "--minutes", str(seconds / 60)]
+    command = [sys.executable, "-c", "from otel_specdecode.cli import main; main()", "demo-load"]
+    command += ["--minutes", str(seconds / 60)]
     command += ["--rate", str(RATE), "--burst-at", str(seconds * 0.6), "--burst-seconds", str(BURST_S)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}

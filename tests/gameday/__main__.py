@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from collector import programs
 from tests.e2e.pipeline import collector, prometheus
 from tests.gameday.scenarios import MACHINES, SCENARIOS
 from tests.otlp_receiver import Received, otlp_receiver
@@ -44,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
+    found = programs.find_collector(os.environ)
+    if found is None:
+        raise SystemExit("There is no collector: scripts/build_collector.py builds it.")
+    os.environ[programs.COLLECTOR_VARIABLE] = found
     begin, rng = time.time(), random.Random(given.seed)
     truth = _truth(begin, rng)
     given.truth.write_text(json.dumps(truth, indent=2))
@@ -125,13 +131,15 @@ def _write(folder: Path, received: Received) -> None:
 
 def _lines(path: Path, requests: Sequence[Any], *levels: str) -> None:
     of_resources, of_scopes, of_items = levels
-    with path.open("w") as file:
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("w") as file:
         for request in list(requests):
             for resource in getattr(request, of_resources):
                 owner = _attributes(resource.resource)
                 for scope in getattr(resource, of_scopes):
                     for item in getattr(scope, of_items):
                         file.write(json.dumps(_told(owner, item)) + "\n")
+    unfinished.replace(path)  # whoever reads meanwhile has the one or the other, whole
 
 
 def _told(owner: Mapping[str, Any], item: Any) -> dict[str, Any]:

@@ -19,14 +19,17 @@ from opentelemetry import baggage, context
 
 from otel_specdecode.generation.record import NANOSECONDS
 from otel_specdecode.generation.request import Request, Sampling
+from otel_specdecode.host.host import Host
+from otel_specdecode.host.machine import Machine as Hardware
 from otel_specdecode.host.process_memory import LifetimePeaks, ProcessMemory
+from otel_specdecode.host.sampler import PeakSampler
 from otel_specdecode.host.state import HostState
-from otel_specdecode.host.watcher import host_watcher
+from otel_specdecode.host.watcher import Watcher
 from otel_specdecode.identity import manifest
 from otel_specdecode.identity.engines import EngineIdentity
 from otel_specdecode.identity.manifest import Pair
 from otel_specdecode.identity.models import LoadedModel, ModelIdentity
-from otel_specdecode.telemetry import host_metrics
+from otel_specdecode.telemetry.host_metrics import Watch
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.fake import MILLISECOND, FakeClock, Script, accepted_rounds, fake_stream
 from tests.e2e.services import Service
@@ -37,6 +40,9 @@ EXPORT_S = 10.0
 AUTOREGRESSIVE_SHARE = 0.2
 FAILING_SHARE = 0.01
 MODEL = "target-7b"
+MACHINE = Hardware(
+    *("Mac15,9", "Apple M3 Max", "arm64", 14, 14, 10, 4, 36 * GIB, "macOS", "15.5", "24F74", "simulated-mac-36g")
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ class Machine:
         self._running: list[tuple[float, int, Iterator[float]]] = []
         self._swapped = 0
         self._stop = False
-        self._stand_in()
+        manifest.engine_identity = lambda provider: EngineIdentity(provider, "mlx-lm", part.now().engine)
+        self._watch = Watch(self._host())
         self._service = self._begin()
 
     def stop(self, *_: object) -> None:
@@ -114,7 +121,7 @@ class Machine:
 
     def _export(self) -> None:
         self._swapped += round(self._part.now().swapping * EXPORT_S)
-        host_watcher.read_once()
+        self._watch.host.watcher.read_once()
         self._service.export()
 
     def _end(self) -> None:
@@ -129,7 +136,7 @@ class Machine:
         """Begin a new instance of the service."""
         part, now = self._part, self._part.now()
         instance = f"{part.node}-{next(self._instances)}"
-        made = Service(part.endpoint, "grpc", part.service, instance, host_name=part.node)
+        made = Service(part.endpoint, "grpc", part.service, instance, self._watch, host_name=part.node)
         meter = made.meter_provider.get_meter("game-day")
         self._traffic = meter.create_histogram("http.server.request.duration", "s")
         target = LoadedModel(ModelIdentity(MODEL, fingerprint="a" * 64, quantization="4 bits, group 64"))
@@ -196,14 +203,18 @@ class Machine:
             accepted.append(next((place for place in range(LENGTH) if rng.random() > chance), LENGTH))
         return Script(rounds=accepted_rounds(accepted, LENGTH), failure=failure, **timing)
 
-    def _stand_in(self) -> None:
-        """Have the library read this machine, and not the one that the program runs on."""
+    def _host(self) -> Host:
+        """Return the machine that the library is to read, which is not the one that the program runs on."""
         part = self._part
-        host_watcher._make_reader = lambda: self
-        host_metrics.process_memory = lambda: ProcessMemory(2 * GIB, round(part.now().footprint))
-        host_metrics.lifetime_peaks = lambda: LifetimePeaks(2 * GIB, round(part.now().footprint))
-        host_metrics.this_machine = lambda: SimpleNamespace(memory_total=36 * GIB)
-        manifest.engine_identity = lambda provider: EngineIdentity(provider, "mlx-lm", part.now().engine)
+
+        def memory() -> ProcessMemory:
+            return ProcessMemory(2 * GIB, round(part.now().footprint))
+
+        def lifetime() -> LifetimePeaks:
+            return LifetimePeaks(2 * GIB, round(part.now().footprint))
+
+        sampler = PeakSampler(memory, lifetime, lambda: SimpleNamespace(read=memory, close=lambda: None))
+        return Host(Watcher(lambda: self), lambda: MACHINE, memory, lifetime, sampler)
 
     def read(self) -> HostState:
         """Return the state of the machine."""

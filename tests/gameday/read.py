@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--where", action="append", default=[], help="events and spans: key=value")
     parser.add_argument("--last", type=int, default=20, help="events and spans: how many")
     parser.add_argument("--keys", default="", help="spans: what to print of each, comma-separated")
+    parser.add_argument("--by", help="spans: how many there are of each value of this, and the mean of each of --keys")
     parser.add_argument("--url", default="http://127.0.0.1:19090")
     parser.add_argument("--out", type=Path, help="folder of events.jsonl and spans.jsonl")
     given = parser.parse_args(arguments)
@@ -93,10 +94,21 @@ def _told(given: argparse.Namespace) -> None:
     found = [
         each for each in _lines(given.out / f"{given.what}.jsonl") if all(str(each.get(k)) == v for k, v in wanted)
     ]
-    _say(f"{len(found)} in all, the last {given.last}:")
     keys = [key for key in given.keys.split(",") if key]
-    for each in found[-given.last :]:
+    if given.by:
+        _grouped(found, given.by, keys)
+        return
+    _say(f"{len(found)} in all, the last {given.last}, by when they began:")
+    for each in sorted(found, key=lambda each: str(each["at"]))[-given.last :]:
         _say(json.dumps({key: each.get(key) for key in ["at", "node", *keys]} if keys else each))
+
+
+def _grouped(found: Sequence[Mapping[str, Any]], by: str, keys: Sequence[str]) -> None:
+    for value in sorted({str(each.get(by)) for each in found}):
+        group = [each for each in found if str(each.get(by)) == value]
+        numbers = {key: [each[key] for each in group if isinstance(each.get(key), (int, float))] for key in keys}
+        means = {key: round(sum(some) / len(some), 4) for key, some in numbers.items() if some}
+        _say(f"{value}: {len(group)}, {means}")
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
