@@ -15,14 +15,14 @@ RUNBOOK = RUNBOOKS + "/${__field.labels.alertname}.md"
 def firing() -> Panel:
     """Which alerts fire when, as Prometheus tells it."""
     about = (
-        "Alerts of these rules that fire, by severity; a click leads to the page on what to do. Filtered by service,"
-        " node and model where an alert has them: an alert on a machine shows whatever service is chosen."
-        " Empty: none fires, or the rules are not loaded."
+        "Alerts of these rules that fire, with severity, service and node; a click leads to the page on what to do. Of"
+        " the chosen services, and of the machines that these run on, whose alerts name no service. An alert that"
+        " names no node is about all of a service. Empty: none fires, or the rules are not loaded."
     )
-    expression = summed(
-        alerts('alertname=~"Specdecode.*"', 'alertstate="firing"'), ("alertname", "severity"), operator="max"
-    )
-    panel = timeline("Alerts that fire", about, Query(expression, "{{alertname}} ({{severity}})"), word="firing")
+    by = ("alertname", "severity", "job", "node")
+    expression = summed(alerts('alertname=~"Specdecode.*"', 'alertstate="firing"'), by, operator="max")
+    found = Query(expression, "{{alertname}} ({{severity}}) {{job}} {{node}}")
+    panel = timeline("Alerts that fire", about, found, word="firing", height=8)
     link = build.DashboardLink("Runbook").url(RUNBOOK).target_blank(True).type(dashboard.DashboardLinkType.LINK)
     if panel.field_config is not None:
         panel.field_config.defaults.links = [link.build()]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from grafana_foundation_sdk.models import dashboard
 
-from collector.grafana.promql import WINDOW, rate, selector, summed
+from collector.grafana.promql import WINDOW, grown, rate, selector, summed
 from collector.grafana.stores import BURST, events
 from collector.grafana.variables import LOKI, PROMETHEUS
 from collector.rulekit.settings import series
@@ -37,9 +37,12 @@ class Annotation(dashboard.AnnotationQuery):
 
 def happenings() -> Iterator[dashboard.AnnotationQuery]:
     """Every annotation, in the order of their switches."""
-    bursts = f"increase({selector(series('specdecode.rollback_bursts'))}[{WINDOW}])"
     by: tuple[str, ...] = ("job", "node", "gen_ai_request_model", "specdecode_method")
-    yield _metric("Burst begins", "red", f"{summed(bursts, by)} > 0", "{{gen_ai_request_model}} {{job}} {{node}}", by)
+    where = "{{gen_ai_request_model}} {{job}} {{node}}"
+    active = summed(selector(series("specdecode.rollback_burst.active")), by)
+    yield _metric("Burst goes on", "red", f"{active} > 0", where, by)
+    begun = grown(series("specdecode.rollback_bursts"), by)
+    yield _metric("Burst begins", "dark-red", f"{begun} > 0", where, by)
     text = (
         "{{gen_ai_request_model}}: from {{specdecode_burst_start_time}} to {{specdecode_burst_end_time}} (s since"
         " 1970), {{specdecode_burst_rollbacks_per_minute}} rollbacks a minute, {{specdecode_burst_requests}} requests,"
@@ -50,10 +53,13 @@ def happenings() -> Iterator[dashboard.AnnotationQuery]:
     by = ("job", "node", "specdecode_guard_state")
     yield _metric("Guard open", "purple", f"{summed(scopes, by)} > 0", "{{job}} {{node}}", by)
     info = selector(series("specdecode.config.info"))
-    by = ("job", "gen_ai_request_model", "specdecode_manifest_id")
-    yield _metric(
-        "New manifest", "blue", _new(info, by), "{{gen_ai_request_model}} runs {{specdecode_manifest_id}}", by
+    told = ("specdecode_draft_model", "specdecode_engine_version", "specdecode_manifest_id")
+    by = ("job", "node", "gen_ai_request_model", *told)
+    text = (
+        "{{job}} {{node}}: {{gen_ai_request_model}} with draft {{specdecode_draft_model}}, engine"
+        " {{specdecode_engine_version}}, manifest {{specdecode_manifest_id}}"
     )
+    yield _metric("New manifest", "blue", _new(info, by), text, by)
     processes = selector(series("process.memory.usage"))
     by = ("job", "node", "instance")
     # An instance id that outlives its process shows in counters that begin again.

@@ -11,6 +11,7 @@ Steps: TypeAlias = Sequence[tuple[float | None, str]]
 """From which value on which colour holds, the first from the least on."""
 
 _MODE = ("autoregressive", "speculative", "{{specdecode_mode}}")
+_COMPARED = ("{{node}}", "{{specdecode_draft_model}}")
 
 COLOURS: Sequence[tuple[Sequence[str], str, str]] = (
     (("p50",), r"/^p50\b/", "light-blue"),
@@ -21,11 +22,11 @@ COLOURS: Sequence[tuple[Sequence[str], str, str]] = (
     (("{{specdecode_draft_outcome}}",), r"/^accepted$/", "semi-dark-green"),
     (("{{specdecode_draft_outcome}}",), r"/^rejected$/", "semi-dark-orange"),
     (("{{specdecode_draft_outcome}}",), r"/^unverified$/", "#8E8E8E"),
-    (("bursts",), r"/^bursts$/", "semi-dark-red"),
+    (("bursts",), r"/^bursts\b/", "semi-dark-red"),
     (("bound",), r"/^(warning|critical) bound\b/", "semi-dark-red"),
-    (("{{severity}}",), r"/\(critical\)$/", "semi-dark-red"),
-    (("{{severity}}",), r"/\(warning\)$/", "semi-dark-orange"),
-    (("{{severity}}",), r"/\(info\)$/", "semi-dark-blue"),
+    (("{{severity}}",), r"/\(critical\)/", "semi-dark-red"),
+    (("{{severity}}",), r"/\(warning\)/", "semi-dark-orange"),
+    (("{{severity}}",), r"/\(info\)/", "semi-dark-blue"),
     (("{{specdecode_host_",), r"/\b(warn|serious|low|battery)\b/", "semi-dark-orange"),
     (("{{specdecode_host_",), r"/\bcritical\b/", "semi-dark-red"),
 )
@@ -53,9 +54,14 @@ def seconds_in_state(name: str) -> Steps:
     return ((None, "semi-dark-green"), (_LIMITS["states"][name], "semi-dark-orange"))
 
 
+def dashes_a_mode(legend: str) -> bool:
+    """Whether colours tell machines or drafts apart, so that the kind of line must tell the mode."""
+    return any(one in legend for one in _COMPARED) and any(one in legend for one in _MODE)
+
+
 def colours(legends: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The names of series that have a colour of their own, as a regular expression, and that colour."""
-    named = list(legends)
+    named = [legend for legend in legends if not dashes_a_mode(legend)]
     return (
         (regexp, colour) for hints, regexp, colour in COLOURS if any(one in name for one in hints for name in named)
     )

@@ -12,6 +12,7 @@ from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.thresholds import thresholds
 
 _TENANTS = label_name(Attr.SPECDECODE_BURST_TENANTS)
+_TENANT = label_name(Attr.SPECDECODE_TENANT_ID)
 _TRACE_IDS = label_name(Attr.SPECDECODE_BURST_TRACE_IDS)
 _IN_BURST = f"{span(Attr.SPECDECODE_IN_BURST)} = true"
 _RATE, _ROUNDS = span(Attr.SPECDECODE_ACCEPT_RATE), span(Attr.SPECDECODE_VERIFY_PASSES)
@@ -28,8 +29,9 @@ def burst_panels() -> Iterator[Panel]:
     )
     yield rows(
         "Bursts",
-        "Bursts that ended, with start and end on the clock of the panels above, the peak, what is usual, and who took"
-        " part. The worst trace is that of the request with the most rejected tokens. Empty: none ended in this time.",
+        "Bursts that ended, and no other: those that go on are above. With start and end on the clock of the panels"
+        " above, the peak, what is usual, and who took part, tenants by their rejected tokens, worst first. The worst"
+        " trace is that of the request with the most rejected tokens. Empty: none ended in this time.",
         Query(events(BURST, shaped), kind="loki"),
         columns={
             "began": "Start",
@@ -42,6 +44,7 @@ def burst_panels() -> Iterator[Panel]:
             label_name(Attr.SPECDECODE_BURST_USUAL_REJECTED): "Usual",
             label_name(Attr.SPECDECODE_BURST_REQUESTS): "Requests",
             _TENANTS: "Tenants",
+            label_name(Attr.SPECDECODE_BURST_TENANT_REJECTED_TOKENS): "Rejected of theirs",
             "worst": "Worst trace",
         },
         column_units={"Start": "dateTimeAsIso", "End": "dateTimeAsIso"},
@@ -51,13 +54,22 @@ def burst_panels() -> Iterator[Panel]:
 
 
 def tenant_panels() -> Iterator[Panel]:
-    """On whose behalf the requests of a burst ran."""
+    """On whose behalf the requests of a burst ran, and those that met a hazard."""
     counted = f"sum by ({_TENANTS}) (count_over_time({events(BURST)} [$__interval]))"
-    about = "Bursts that ended, by the tenants that took part, at most 10 a burst. Empty where none is named."
-    yield lines("Bursts by tenants", about, "none", Query(counted, f"{{{{{_TENANTS}}}}}", kind="loki", bars=True))
+    about = (
+        "Bursts that ended, not those that go on, by the tenants that took part, at most 10 a burst. Empty where none"
+        " is named."
+    )
+    asked = Query(counted, f"{{{{{_TENANTS}}}}}", kind="loki", bars=True)
+    yield lines("Bursts by tenants", about, "none", asked, width=8)
     found = f"{spans(_IN_BURST)} | rate() by ({span(Attr.SPECDECODE_TENANT_ID)})"
     about = f"Requests a second that ended while a burst went on, by tenant. {FROM_TRACES}"
-    yield lines("Requests that ended in a burst, by tenant", about, "reqps", Query(found, kind="tempo"), stacked=True)
+    asked = Query(found, kind="tempo")
+    yield lines("Requests that ended in a burst, by tenant", about, "reqps", asked, width=8, stacked=True)
+    found = f"sum by ({_TENANT}, {HAZARD}) (count_over_time({events(HAZARD)} [$__interval]))"
+    about = "Hazards of requests by tenant, from events: at most one for each hazard and request. Empty: none was met."
+    named = Query(found, f"{{{{{_TENANT}}}}} {{{{{HAZARD}}}}}", kind="loki", bars=True)
+    yield lines("Hazards by tenant", about, "none", named, width=8)
 
 
 def event_panels() -> Iterator[Panel]:

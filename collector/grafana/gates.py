@@ -109,6 +109,9 @@ def _queries(dashboard: Dashboard) -> Iterator[tuple[str, str]]:
         for one in variables(dashboard)
         if one["type"] == "query"
     ]
+    for panel in panels(dashboard):
+        if missing := variables_in(panel["title"]) - known:
+            yield panel["title"], f"no variable {', '.join(sorted(missing))}"
     for place, kind, expr in asked:
         if missing := variables_in(expr) - known:
             yield place, f"no variable {', '.join(sorted(missing))}"

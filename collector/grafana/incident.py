@@ -9,11 +9,23 @@ from collector.grafana.annotations import happenings
 from collector.grafana.board import Board, Section
 from collector.grafana.colours import MEMORY, QUEUE
 from collector.grafana.events import burst_panels, event_panels, tenant_panels
-from collector.grafana.mix import mix_panels
+from collector.grafana.mix import further_panels, mix_panels
 from collector.grafana.node import NODE, machine, memory_share, seconds
-from collector.grafana.panels import Panel, Query, lines, rows
-from collector.grafana.promql import MODE, SPECULATIVE, WINDOW, mean, over, quantile, selector, summed, total
-from collector.grafana.texts import FEW_REQUESTS, NO_TRAFFIC, of_metric, of_rule
+from collector.grafana.panels import Panel, Query, lines, tile
+from collector.grafana.promql import (
+    MODE,
+    SPECULATIVE,
+    grown,
+    mean,
+    or_none,
+    over,
+    quantile,
+    selector,
+    summed,
+    total,
+)
+from collector.grafana.running import running_panels
+from collector.grafana.texts import FEW_REQUESTS, LONGER_PROMPTS, NO_TRAFFIC, of_metric, of_rule
 from collector.grafana.texts import WINDOW as WINDOW_TEXT
 from collector.rulekit.settings import series
 
@@ -21,12 +33,7 @@ PROPOSED = series("specdecode.draft.tokens")
 ROUNDS = series("specdecode.verify.passes")
 HTTP = series("http.server.request.duration", "count")
 BY_MODE = "{{specdecode_mode}}"
-MANIFEST = "specdecode_manifest_id"
 
-_CONFIGURED = ("job", "instance", "gen_ai_provider_name", "gen_ai_request_model", "specdecode_method")
-"""What tells a process's configurations apart on counters, with the draft length."""
-
-_LENGTH = "specdecode_draft_length"
 _NO_SERVER = "Empty where no HTTP server is instrumented."
 
 
@@ -42,8 +49,9 @@ def board() -> Board:
             Section("HTTP, queue and errors", tuple(_server())),
             Section("Latency, with links into traces", tuple(_latency())),
             Section("What came in", tuple(mix_panels())),
-            Section("Tenants", tuple(tenant_panels())),
-            Section("By manifest", tuple(_manifests())),
+            Section("What came in, further", tuple(further_panels()), closed=True),
+            Section("Tenants in bursts and hazards", tuple(tenant_panels())),
+            Section("By what runs", tuple(running_panels())),
             Section("Machines", tuple(_machines())),
             Section("Events and traces", tuple(event_panels())),
         ),
@@ -54,11 +62,13 @@ def board() -> Board:
 def _bursts() -> Iterator[Panel]:
     started = total(series("specdecode.request.started"), MODE)
     active = summed(selector(series("specdecode.request.active")))
-    bursts = summed(f"increase({selector(series('specdecode.rollback_bursts'))}[{WINDOW}])")
+    begun = grown(series("specdecode.rollback_bursts"))
+    lasting = series("specdecode.rollback_burst.active")
     about = (
         f"Bars: {of_metric('specdecode.request.started')} Line: {of_metric('specdecode.request.active')} Red, on the"
-        f" right: {of_metric('specdecode.rollback_bursts')} {WINDOW_TEXT} A burst that has begun shows until the window"
-        " has passed; regions and marks come from annotations. Bursts and these requests tell no cohort."
+        f" right: as a line {of_metric('specdecode.rollback_burst.active')} As bars"
+        f" {of_metric('specdecode.rollback_bursts')} {WINDOW_TEXT} A burst that has begun shows as a bar until the"
+        " window has passed; regions and marks come from annotations. Bursts and these requests tell no cohort."
     )
     yield lines(
         "Rollback bursts over requests",
@@ -66,9 +76,22 @@ def _bursts() -> Iterator[Panel]:
         "reqps",
         Query(started, f"started {BY_MODE}", bars=True),
         Query(active, "active", right="none"),
-        Query(bursts, "bursts", right="none", bars=True),
+        Query(begun, "bursts that began", right="none", bars=True),
+        Query(summed(selector(lasting)), "bursts that go on", right="none"),
         width=24,
         height=10,
+    )
+    about = of_metric("specdecode.rollback_burst.active", "How many, and by machine and model. As last exported.")
+    where = summed(selector(lasting), ("node", "gen_ai_request_model"))
+    yield tile(
+        "Bursts that go on",
+        f"{about} Those that ended are in *Bursts*.",
+        "none",
+        Query(or_none(summed(selector(lasting))), "bursts"),
+        Query(f"{where} > 0", "{{node}} {{gen_ai_request_model}}"),
+        width=8,
+        height=8,
+        decimals=0,
     )
     rejected = total(PROPOSED, "gen_ai_request_model", 'specdecode_draft_outcome="rejected"')
     emitted = total(series("specdecode.decode.tokens"), "gen_ai_request_model", SPECULATIVE)
@@ -77,12 +100,12 @@ def _bursts() -> Iterator[Panel]:
         f" tokens below the line. What a burst is judged by. {WINDOW_TEXT} {NO_TRAFFIC}"
     )
     found = Query(f"1000 * {over(rejected, emitted)}", "{{gen_ai_request_model}}")
-    yield lines("Rejected tokens per 1,000 output tokens", about, "none", found)
+    yield lines("Rejected tokens per 1,000 output tokens", about, "none", found, width=8)
     none = total(ROUNDS, "gen_ai_request_model", 'specdecode_round_outcome="all_rejected"')
     finished = total(ROUNDS, "gen_ai_request_model", 'specdecode_round_outcome!="cut"')
     about = f"Finished rounds without an accepted token over all finished rounds. {WINDOW_TEXT} {NO_TRAFFIC}"
     found = Query(over(none, finished), "{{gen_ai_request_model}}")
-    yield lines("All-rejected share of rounds", about, "percentunit", found, top=1.0)
+    yield lines("All-rejected share of rounds", about, "percentunit", found, width=8, top=1.0)
 
 
 def _server() -> Iterator[Panel]:
@@ -117,57 +140,14 @@ def _latency() -> Iterator[Panel]:
         ("specdecode.round.duration", "Round duration p95"),
     ):
         about = of_metric(metric, "A dot is one measurement and leads to its trace.", WINDOW_TEXT, NO_TRAFFIC)
+        if "first_token" in metric:
+            about = f"{about} {LONGER_PROMPTS}"
         yield lines(title, about, "s", Query(quantile(0.95, metric, MODE), BY_MODE, exemplar=True))
-
-
-def _manifests() -> Iterator[Panel]:
-    accepted = _by_manifest(rate_of(PROPOSED, 'specdecode_draft_outcome="accepted"'))
-    compared = _by_manifest(rate_of(PROPOSED, 'specdecode_draft_outcome=~"accepted|rejected"'))
-    about = (
-        "Accepted over accepted and rejected tokens, by what ran as the process's configuration of that engine, target,"
-        f" method and draft length tells; of two drafts of one length, one. {WINDOW_TEXT} {NO_TRAFFIC}"
-    )
-    found = Query(over(accepted, compared), f"{{{{{MANIFEST}}}}}")
-    yield lines("Accept rate by manifest", about, "percentunit", found, top=1.0)
-    spent = _by_manifest(rate_of(series("specdecode.decode.time_per_token", "sum")), MODE)
-    requests = _by_manifest(rate_of(series("specdecode.decode.time_per_token", "count")), MODE)
-    about = of_metric("specdecode.decode.time_per_token", "Here the mean by what ran.", WINDOW_TEXT, NO_TRAFFIC)
-    found = Query(over(spent, requests), f"{{{{{MANIFEST}}}}} {BY_MODE}")
-    yield lines("Mean time per token by manifest", about, "s", found)
-    yield rows(
-        "What runs",
-        of_metric("specdecode.config.info", "As of now. Empty where the engine does not let what ran be told."),
-        Query(selector(series("specdecode.config.info"))),
-        columns={
-            MANIFEST: "Manifest",
-            "job": "Service",
-            "node": "Node",
-            "instance": "Process",
-            "gen_ai_provider_name": "Provider",
-            "gen_ai_request_model": "Target",
-            "specdecode_draft_model": "Draft",
-            _LENGTH: "k",
-            "specdecode_engine_version": "Engine",
-            "specdecode_policy_hash": "Policy",
-        },
-    )
-
-
-def rate_of(name: str, *matchers: str) -> str:
-    """The rate of a counter by what tells configurations apart, and by mode."""
-    return total(name, (*_CONFIGURED, _LENGTH, MODE), *matchers)
-
-
-def _by_manifest(rates: str, *more: str) -> str:
-    by = ", ".join((*_CONFIGURED, _LENGTH))
-    # At most one for each: else there would be two partners, which is an error.
-    info = f"topk by ({by}) (1, {selector(series('specdecode.config.info'))})"
-    return summed(f"{rates} * on ({by}) group_left ({MANIFEST}) {info}", (MANIFEST, *more))
 
 
 def _machines() -> Iterator[Panel]:
     about, expression = memory_share()
-    yield lines("Memory of physical", about, "percentunit", Query(expression, NODE), width=8, steps=MEMORY)
+    yield lines("Our share of memory", about, "percentunit", Query(expression, NODE), width=8, steps=MEMORY)
     record = "node:specdecode_swap_used:bytes"
     yield lines("Swap in use", of_rule(record), "bytes", Query(selector(record), NODE), width=8)
     about = of_metric("specdecode.host.memory_available", "Absent where it cannot be told.")

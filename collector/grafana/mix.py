@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collector.grafana.panels import Panel, Query, lines
-from collector.grafana.promql import over, share, total
+from collector.grafana.promql import MODE, over, share, total
 from collector.grafana.stores import span, spans
 from collector.grafana.texts import NO_TRAFFIC, WINDOW, of_metric
 from collector.rulekit.settings import series
@@ -15,50 +15,99 @@ FROM_TRACES = "From spans, so only of sampled requests, and only where the trace
 FINISH_REASONS = ("stop", "length", "closed", "error")
 
 
+_BY_REQUEST = "A mean over requests, each of the same weight."
+
+
 def mix_panels() -> Iterator[Panel]:
-    """The panels."""
-    yield from _from_metrics()
+    """What has to be known first: whose requests came in, how they were sampled, and how long their prompts were."""
+    yield from _by_tenant()
+    yield from _by_temperature()
+    yield _of_ended("specdecode_context_tier", "Requests by context tier", "By tier of input tokens.", 12)
+    yield _prompt_tokens()
+
+
+def further_panels() -> Iterator[Panel]:
+    """What else is known of them."""
+    yield _of_ended("specdecode_cohort", "Requests by cohort", "By why they ran as they did.", 12)
+    said = "By what proposes tokens, and how many at most."
+    yield _of_ended("specdecode_method", "Requests by method and k", said, 12)
+    yield _cached_share()
     yield from _from_spans()
 
 
-def _from_metrics() -> Iterator[Panel]:
-    ended = series("gen_ai.server.request.duration", "count")
-    for label, title, said in (
-        ("specdecode_context_tier", "Requests by context tier", "By tier of input tokens."),
-        ("specdecode_cohort", "Requests by cohort", "By why they ran as they did."),
-        ("specdecode_method", "Requests by method and k", "By what proposes tokens, and how many at most."),
-    ):
-        by = (label, "specdecode_draft_length") if label == "specdecode_method" else (label,)
-        name = " k=".join(f"{{{{{one}}}}}" for one in by)
-        about = f"Requests that ended, a second. {said} {WINDOW} {NO_TRAFFIC}"
-        yield lines(title, about, "reqps", Query(total(ended, by), name), width=8, stacked=True)
+def _by_tenant() -> Iterator[Panel]:
+    tenant = span(Attr.SPECDECODE_TENANT_ID)
+    found = Query(f"{spans()} | rate() by ({tenant})", kind="tempo")
+    named = "Tenants are named where baggage names them."
+    about = f"Requests a second by tenant. {named} {FROM_TRACES}"
+    yield lines("Requests by tenant", about, "reqps", found, width=8, stacked=True)
+    found = Query(f"{spans()} | avg_over_time({span(Attr.SPECDECODE_ACCEPT_RATE)}) by ({tenant})", kind="tempo")
+    about = (
+        "Accepted over accepted and rejected tokens by tenant: low for one tenant alone, it is what that tenant sends."
+        f" {_BY_REQUEST} {named} {FROM_TRACES}"
+    )
+    yield lines("Accept rate by tenant", about, "percentunit", found, width=8, top=1.0)
+    speed = span(Attr.SPECDECODE_DECODE_TOKENS_PER_SECOND)
+    found = Query(f"{spans()} | avg_over_time({speed}) by ({tenant})", kind="tempo")
+    about = (
+        "Tokens after the first burst a second of decoding by tenant, one over the time per token."
+        f" {_BY_REQUEST} {named} {FROM_TRACES}"
+    )
+    yield lines("Decode speed by tenant", about, "suffix: tokens/s", found, width=8)
+
+
+def _by_temperature() -> Iterator[Panel]:
+    temperature = span(Attr.GEN_AI_REQUEST_TEMPERATURE)
+    found = Query(f"{spans()} | rate() by ({temperature})", kind="tempo")
+    about = f"Requests a second by sampling temperature; 0 is greedy. {FROM_TRACES}"
+    yield lines("Requests by temperature", about, "reqps", found, stacked=True)
+    found = Query(f"{spans()} | avg_over_time({span(Attr.SPECDECODE_ACCEPT_RATE)}) by ({temperature})", kind="tempo")
+    about = (
+        "Accepted over accepted and rejected tokens by sampling temperature; the higher it is, the less of a draft"
+        f" holds. {_BY_REQUEST} {FROM_TRACES}"
+    )
+    yield lines("Accept rate by temperature", about, "percentunit", found, top=1.0)
+
+
+def _of_ended(label: str, title: str, said: str, width: int) -> Panel:
+    by = (label, "specdecode_draft_length") if label == "specdecode_method" else (label,)
+    found = Query(
+        total(series("gen_ai.server.request.duration", "count"), by), " k=".join(f"{{{{{one}}}}}" for one in by)
+    )
+    about = f"Requests that ended, a second. {said} {WINDOW} {NO_TRAFFIC}"
+    return lines(title, about, "reqps", found, width=width, stacked=True)
+
+
+def _prompt_tokens() -> Panel:
     usage, input_only = "gen_ai.client.token.usage", 'gen_ai_token_type="input"'
-    mode = "specdecode_mode"
     released = over(
-        total(series(usage, "sum"), mode, input_only),
-        total(series(usage, "count"), mode, input_only),
+        total(series(usage, "sum"), MODE, input_only),
+        total(series(usage, "count"), MODE, input_only),
     )
     renamed = "gen_ai.client.inference.operation.input_tokens"
-    latest = over(total(series(renamed, "sum"), mode), total(series(renamed, "count"), mode))
+    latest = over(total(series(renamed, "sum"), MODE), total(series(renamed, "count"), MODE))
     about = (
         f"{of_metric(renamed)} Here the mean by mode; under the released GenAI metric names and the latest, whichever a"
         f" service emits. {WINDOW} {NO_TRAFFIC}"
     )
-    yield lines(
+    return lines(
         "Mean prompt tokens",
         about,
         "suffix: tokens",
         Query(released, "{{specdecode_mode}}"),
         Query(latest, "{{specdecode_mode}}"),
     )
-    cached = total(series("gen_ai.client.inference.usage.cache_read.input_tokens"), mode)
-    prompt = total(series("gen_ai.client.inference.usage.input_tokens"), mode)
+
+
+def _cached_share() -> Panel:
+    cached = total(series("gen_ai.client.inference.usage.cache_read.input_tokens"), MODE)
+    prompt = total(series("gen_ai.client.inference.usage.input_tokens"), MODE)
     about = of_metric(
         *("gen_ai.client.inference.usage.cache_read.input_tokens", "Here over the tokens of all prompts."),
         *("Only under the latest GenAI metric names, see also the panel of spans below.", WINDOW, NO_TRAFFIC),
     )
     found = Query(share(cached, prompt), "{{specdecode_mode}}")
-    yield lines("Cached share of prompt tokens", about, "percentunit", found, top=1.0)
+    return lines("Cached share of prompt tokens", about, "percentunit", found, top=1.0)
 
 
 def _from_spans() -> Iterator[Panel]:
@@ -81,9 +130,6 @@ def _from_spans() -> Iterator[Panel]:
         Query(f"{spans()} | rate()", "all", kind="tempo"),
         Query(f"{spans(f'{cached} > 0')} | rate()", "from a cache", kind="tempo"),
     )
-    temperature = Query(f"{spans()} | rate() by ({span(Attr.GEN_AI_REQUEST_TEMPERATURE)})", kind="tempo")
-    about = f"Requests a second by sampling temperature; 0 is greedy. {FROM_TRACES}"
-    yield lines("Requests by temperature", about, "reqps", temperature, stacked=True)
     reasons = span(Attr.GEN_AI_RESPONSE_FINISH_REASONS)
     asked = [Query(spans(f'{reasons} = "{one}"') + " | rate()", one, kind="tempo") for one in FINISH_REASONS]
     about = f"Requests a second by why the output ended: {', '.join(FINISH_REASONS)}. {FROM_TRACES}"

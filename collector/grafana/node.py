@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collector.grafana import machines
 from collector.grafana.board import Board, Section
 from collector.grafana.colours import MEMORY, Steps, seconds_in_state
 from collector.grafana.panels import Panel, Query, lines, tile, timeline
 from collector.grafana.promql import WINDOW, selector, summed, total
+from collector.grafana.texts import NO_FOOTPRINT, of_metric, of_rule
 from collector.grafana.texts import WINDOW as WINDOW_TEXT
-from collector.grafana.texts import of_metric, of_rule
 from collector.grafana.variables import instance
 from collector.rulekit.settings import series
 
@@ -31,13 +32,14 @@ def board() -> Board:
     return Board(
         "node",
         "Speculative decoding / Node",
-        "The machines that generations run on: memory, swap, pressure, power, battery and heat.",
+        "The machines that generations run on: pace, memory, swap, pressure, power, battery and heat.",
         (
             Section("Now", tuple(_now())),
+            Section("Pace and load", tuple(_pace())),
             Section("Memory", tuple(_memory())),
             Section("Swap", tuple(_swap())),
             Section("States", tuple(_states())),
-            Section("Power and load", tuple(_load())),
+            Section("Battery, and what is left out", tuple(_left_out())),
         ),
         variables=(instance(),),
         span="now-3h",
@@ -47,7 +49,11 @@ def board() -> Board:
 def memory_share() -> tuple[str, str]:
     """What is said of the share of the memory that generating processes hold, and the query of it."""
     record = "node:specdecode_memory:ratio"
-    return of_rule(record, "Absent where no process reports."), selector(record)
+    about = (
+        "Memory of all processes that generate over that of the machine, `system.memory.limit`; of each process the"
+        f" larger of resident memory and footprint. Absent where no process reports. {NO_FOOTPRINT}"
+    )
+    return about, selector(record)
 
 
 def seconds(name: str) -> tuple[str, str, Steps]:
@@ -63,7 +69,7 @@ def machine(metric: str, *matchers: str, by: str = "node") -> str:
 
 def _now() -> Iterator[Panel]:
     about, expression = memory_share()
-    yield tile("Memory of physical", about, "percentunit", Query(expression, NODE), steps=MEMORY, decimals=0)
+    yield tile("Our share of memory", about, "percentunit", Query(expression, NODE), steps=MEMORY, decimals=0)
     record = "node:specdecode_swap_used:bytes"
     about = of_rule(record, "Its growth is what matters, not its level.")
     yield tile("Swap in use", about, "bytes", Query(selector(record), NODE))
@@ -73,24 +79,22 @@ def _now() -> Iterator[Panel]:
     yield tile("Critical memory pressure", about, "s", Query(expression, NODE), steps=steps, decimals=0)
 
 
+def _pace() -> Iterator[Panel]:
+    yield machines.time_per_token(8)
+    yield machines.round_duration(8)
+    yield machines.requests(8)
+
+
 def _memory() -> Iterator[Panel]:
     about, expression = memory_share()
-    yield lines("Memory of physical, over time", about, "percentunit", Query(expression, NODE), steps=MEMORY)
-    limits = [
-        Query(machine("system.memory.limit"), "machine {{node}}"),
-        Query(machine("specdecode.host.memory_limit"), "usable {{node}}", dashed=True),
-        Query(machine("specdecode.host.memory_available"), "available {{node}}"),
-    ]
-    about = f"{of_metric('system.memory.limit')} Dashed: {of_metric('specdecode.host.memory_limit')}"
-    yield lines(
-        "Unified or physical memory", f"{about} {of_metric('specdecode.host.memory_available')}", "bytes", *limits
-    )
+    yield lines("Our share of memory, over time", about, "percentunit", Query(expression, NODE), steps=MEMORY)
+    yield _whose_memory()
     for metric, title in (
         ("process.memory.usage", "Resident memory by process"),
         ("specdecode.process.footprint", "Footprint by process (macOS)"),
         ("specdecode.process.peak_rss_lifetime", "Peak resident memory of a process's life"),
     ):
-        about = of_metric(metric, "As last exported, largest of what one process reports.")
+        about = of_metric(metric, "As last exported, largest of what one process reports.", NO_FOOTPRINT)
         found = Query(summed(selector(series(metric), _ONE), _PROCESSES, operator="max"), PROCESS)
         yield lines(title, about, "bytes", found, width=8)
     state = "specdecode_engine_memory_state"
@@ -103,6 +107,27 @@ def _memory() -> Iterator[Panel]:
         Query(summed(selector(usage, _ONE), (*_PROCESSES, state)), f"{{{{{state}}}}} {PROCESS}"),
         Query(summed(selector(peak, _ONE), _PROCESSES, operator="max"), f"peak {PROCESS}", dashed=True),
         width=24,
+    )
+
+
+def _whose_memory() -> Panel:
+    """Limit and what is available are of one kind: of the cgroup where that has less than the machine."""
+    limit, available = machine("specdecode.host.memory_limit"), machine("specdecode.host.memory_available")
+    ours = selector("node:specdecode_memory:bytes")
+    about = (
+        f"Dashed: {of_metric('specdecode.host.memory_limit')}"
+        f" Available: {of_metric('specdecode.host.memory_available')}"
+        " Ours: memory of all processes that generate, of each the larger of resident memory and footprint. The rest is"
+        f" in use and not ours: the limit less what is available and ours. {NO_FOOTPRINT} Then the rest has it."
+    )
+    return lines(
+        "Whose memory is in use",
+        about,
+        "bytes",
+        Query(ours, f"ours {NODE}"),
+        Query(f"clamp_min({limit} - {available} - on (node) {ours}, 0)", f"rest {NODE}"),
+        Query(available, f"available {NODE}"),
+        Query(limit, f"limit {NODE}", dashed=True),
     )
 
 
@@ -133,13 +158,9 @@ def _states() -> Iterator[Panel]:
         yield lines(f"{title}, share of time", about, "percentunit", found, height=5, stacked=True)
 
 
-def _load() -> Iterator[Panel]:
+def _left_out() -> Iterator[Panel]:
     battery = Query(summed(selector(series("hw.battery.charge")), "node", operator="max"), NODE)
-    yield lines("Battery charge", of_metric("hw.battery.charge"), "percentunit", battery, width=8, top=1.0)
+    yield lines("Battery charge", of_metric("hw.battery.charge"), "percentunit", battery, top=1.0)
     record = "node:specdecode_not_comparable:seconds5m"
     about = of_rule(record, "Empty while they do. Its height is the seconds in such a state.")
-    yield lines("Times do not compare", about, "s", Query(selector(record), NODE, bars=True), width=8)
-    started = series("specdecode.request.started")
-    about = of_metric("specdecode.request.started", WINDOW_TEXT, "Empty without traffic.")
-    found = Query(total(started, ("node", "specdecode_mode")), "{{specdecode_mode}} {{node}}")
-    yield lines("Requests on the machine", about, "reqps", found, width=8)
+    yield lines("Times do not compare", about, "s", Query(selector(record), NODE, bars=True))

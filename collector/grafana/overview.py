@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collector.grafana import machines
 from collector.grafana.alerting import firing
 from collector.grafana.board import Board, Section
 from collector.grafana.colours import SERVICE_SPEEDUP, SPEEDUP
@@ -18,7 +19,17 @@ from collector.grafana.promql import (
     summed,
     total,
 )
-from collector.grafana.texts import FEW_REQUESTS, FEW_ROUNDS, NO_BASELINE, NO_TRAFFIC, WINDOW, of_metric, of_rule
+from collector.grafana.texts import (
+    FEW_REQUESTS,
+    FEW_ROUNDS,
+    LEFT_OUT,
+    LONGER_PROMPTS,
+    NO_BASELINE,
+    NO_TRAFFIC,
+    WINDOW,
+    of_metric,
+    of_rule,
+)
 from collector.rulekit.settings import series
 
 STARTED = series("specdecode.request.started")
@@ -32,7 +43,7 @@ BY_DRAFT = "{{gen_ai_request_model}} k={{specdecode_draft_length}} {{specdecode_
 
 _SIDES = (("autoregressive", AUTOREGRESSIVE), ("speculative", SPECULATIVE))
 _TIMES = (
-    ("time_to_first_token", "Time to first token", FEW_REQUESTS),
+    ("time_to_first_token", "Time to first token", f"{FEW_REQUESTS} {LONGER_PROMPTS}"),
     ("time_per_token", "Time per token", FEW_REQUESTS),
     ("round", "Round duration", FEW_ROUNDS),
 )
@@ -48,6 +59,7 @@ def board() -> Board:
             Section("Now", tuple(_now())),
             Section("Alerts", (firing(),)),
             Section("Traffic", tuple(_traffic())),
+            Section("By machine", tuple(_by_machine())),
             Section("Latency: autoregressive on the left, speculative on the right", tuple(_latency())),
             Section("What speculation gains", tuple(_gains())),
         ),
@@ -69,25 +81,29 @@ def _now() -> Iterator[Panel]:
     yield tile("Active", about, "none", active)
     tokens = Query(total(TOKENS, MODE), BY_MODE)
     yield tile("Output", of_metric("specdecode.decode.tokens", WINDOW, NO_TRAFFIC), TOKENS_PER_SECOND, tokens)
-    about = of_rule(SPEEDUP_RECORD, "The least of all machines, models and tiers.", FEW_REQUESTS, NO_BASELINE)
+    about = of_rule(SPEEDUP_RECORD, "The least of all machines, models and tiers.", FEW_REQUESTS, NO_BASELINE, LEFT_OUT)
     least = Query(summed(selector(SPEEDUP_RECORD), operator="min"), "least")
     yield tile("Decode speed-up, least", about, "suffix: x", least, steps=SPEEDUP, decimals=2)
     about = of_rule(SERVICE_RECORD, "The least of all machines, models and tiers.", FEW_REQUESTS)
     least = Query(summed(selector(SERVICE_RECORD), operator="min"), "least")
     yield tile("Service speed-up, least", about, "suffix: x", least, steps=SERVICE_SPEEDUP, decimals=2)
+    yield machines.left_out_now(12)
     for title, about, expression in _attainments():
-        yield tile(title, about, "percentunit", Query(expression, BY_MODE), decimals=1)
+        yield tile(title, about, "percentunit", Query(expression, BY_MODE), width=12, decimals=1)
 
 
 def _attainments() -> Iterator[tuple[str, str, str]]:
-    tail = f"Failed requests are in neither. {WINDOW} {NO_TRAFFIC}"
+    tail = (
+        "100 % is no sign of health if the bound is far above what is usual: see *By machine*."
+        f" Failed requests are in neither. {WINDOW} {NO_TRAFFIC}"
+    )
     yield (
-        "First token within SLO",
+        "First token within $slo_first_token s",
         f"Requests whose first token came within the chosen bound, over all that had one; queue left out. {tail}",
         attainment("gen_ai.server.time_to_first_token", "slo_first_token"),
     )
     yield (
-        "Time per token within SLO",
+        "Time per token within $slo_per_token s",
         f"Requests whose decode time per token, bonus tokens included, was within the bound, over all with one. {tail}",
         attainment("specdecode.decode.time_per_token", "slo_per_token"),
     )
@@ -103,6 +119,13 @@ def _traffic() -> Iterator[Panel]:
     yield lines("Errors by mode", f"{about} {NO_TRAFFIC}", "percentunit", Query(errors(), BY_MODE), width=8)
 
 
+def _by_machine() -> Iterator[Panel]:
+    yield machines.time_per_token(12)
+    yield machines.round_duration(12)
+    yield machines.time_to_first_token(12)
+    yield machines.accept_rate(12)
+
+
 def _latency() -> Iterator[Panel]:
     for name, title, absent in _TIMES:
         for side, matcher in _SIDES:
@@ -116,11 +139,12 @@ def _latency() -> Iterator[Panel]:
 
 
 def _gains() -> Iterator[Panel]:
-    about = of_rule(SPEEDUP_RECORD, FEW_REQUESTS, NO_BASELINE)
+    about = of_rule(SPEEDUP_RECORD, FEW_REQUESTS, NO_BASELINE, LEFT_OUT)
     yield lines("Decode speed-up", about, "suffix: x", Query(selector(SPEEDUP_RECORD), BY_DRAFT), steps=SPEEDUP)
     about = of_rule(SERVICE_RECORD, FEW_REQUESTS)
     found = Query(selector(SERVICE_RECORD), BY_DRAFT)
     yield lines("Service speed-up", about, "suffix: x", found, steps=SERVICE_SPEEDUP)
+    yield machines.left_out()
     for title, about, expression in _attainments():
         yield lines(f"{title}, over time", about, "percentunit", Query(expression, BY_MODE), top=1.0)
     record = "service:specdecode_fallbacks:ratio5m"

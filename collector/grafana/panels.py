@@ -26,7 +26,7 @@ from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.tempo import MetricsQueryType, SearchTableType
 
-from collector.grafana.colours import Steps, colours
+from collector.grafana.colours import Steps, colours, dashes_a_mode
 from collector.grafana.texts import not_filtered
 from collector.grafana.variables import LOKI, PROMETHEUS, TEMPO
 
@@ -91,6 +91,8 @@ def lines(
         panel = panel.thresholds(_thresholds(steps)).thresholds_style(style)
     for regexp, colour in colours(query.legend for query in queries):
         panel = panel.override_by_regexp(regexp, [_fixed(colour)])
+    if any(dashes_a_mode(query.legend) for query in queries):
+        panel = panel.override_by_regexp(r"/\bautoregressive\b/", _dashed())
     for place, query in enumerate(queries):
         if properties := _drawn(query):
             panel = panel.override_by_query(_ref_id(place), properties)
@@ -282,9 +284,15 @@ def _drawn(query: Query) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue("custom.drawStyle", "bars"))
         properties.append(dashboard.DynamicConfigValue("custom.fillOpacity", 40))
     if query.dashed:
-        properties.append(dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [6, 6]}))
-        properties.append(dashboard.DynamicConfigValue("custom.lineWidth", 1))
+        properties += _dashed()
     return properties
+
+
+def _dashed() -> list[dashboard.DynamicConfigValue]:
+    return [
+        dashboard.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [6, 6]}),
+        dashboard.DynamicConfigValue("custom.lineWidth", 1),
+    ]
 
 
 def _fixed(colour: str) -> dashboard.DynamicConfigValue:

@@ -29,6 +29,10 @@ SPECULATIVE = f'{MODE}="speculative"'
 ALERTS = "ALERTS"
 """Prometheus' own series of alerts."""
 
+RANGE = "$__range"
+PROCESSES = series("process.memory.usage")
+"""What every process reports: tells which service runs on which machine."""
+
 
 @cache
 def recordings() -> Mapping[str, Recording]:
@@ -48,7 +52,8 @@ def selector(name: str, *matchers: str) -> str:
     """Select a series with a matcher for each variable that it has the label of, and with these.
 
     A label that one of ``matchers`` names is not filtered by its variable as well; and if they ask for autoregressive
-    requests the method is not, which only speculative ones have.
+    requests the method is not, which only speculative ones have. What is told of a machine alone is kept to machines
+    that the chosen services run on.
 
     Raises:
         KeyError: Nobody makes this series.
@@ -59,15 +64,23 @@ def selector(name: str, *matchers: str) -> str:
         said.add(FILTERS["method"])
     filters = [f'{label}=~"${variable}"' for variable, label in FILTERS.items() if label in labels - said]
     inside = ", ".join([*filters, *matchers])
-    return f"{name}{{{inside}}}" if inside else name
+    found = f"{name}{{{inside}}}" if inside else name
+    return _on_their_machines(found) if "node" in labels and "job" not in labels else found
 
 
 def alerts(*matchers: str) -> str:
-    """Select alerts. A service's alert tells no machine and a machine's no service: what is absent passes a filter."""
-    filters = [
-        f'{label}=~"${variable}|"' for variable, label in FILTERS.items() if variable in {"job", "node", "model"}
-    ]
-    return f"{ALERTS}{{{', '.join([*filters, *matchers])}}}"
+    """Select alerts of the chosen services, and those on machines that these run on.
+
+    What an alert does not tell passes a filter: many a service's alert tells no machine, and none on a machine a model.
+    """
+    model = f'{FILTERS["model"]}=~"$model|"'
+    of_services = ", ".join(['job=~"$job"', 'node=~"$node|"', model, *matchers])
+    of_machines = ", ".join(['job=""', 'node=~"$node"', model, *matchers])
+    return f"({ALERTS}{{{of_services}}} or {_on_their_machines(f'{ALERTS}{{{of_machines}}}')})"
+
+
+def _on_their_machines(selected: str) -> str:
+    return f"({selected} and on (node) {selector(PROCESSES)})"
 
 
 def filters_of(expression: str) -> frozenset[str]:
@@ -89,6 +102,26 @@ def summed(expression: str, by: Iterable[str] | str = (), operator: str = "sum")
     """An expression put together over all labels but these."""
     kept = [by] if isinstance(by, str) else list(by)
     return f"{operator} by ({', '.join(kept)}) ({expression})" if kept else f"{operator}({expression})"
+
+
+def grown(name: str, by: Iterable[str] | str = ()) -> str:
+    """What counters grew by within the window.
+
+    A counter that is seen for the first time began at zero, as in the rules: ``increase`` alone would miss its value.
+    """
+    selected = selector(name)
+    before = f"{selected} offset {WINDOW} or {selected} offset {RANGE}"
+    return summed(f"({selected} unless ({before})) or increase({selected}[{WINDOW}])", by)
+
+
+def count_of(selected: str) -> str:
+    """How many series there are; 0 where there is none, as long as the chosen services report at all."""
+    return or_none(summed(selected, operator="count"))
+
+
+def or_none(expression: str) -> str:
+    """One value, or 0 where it is absent, as long as the chosen services report at all."""
+    return f"{expression} or {summed(selector(PROCESSES), operator='count')} * 0"
 
 
 def over(part: str, whole: str) -> str:

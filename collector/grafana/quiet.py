@@ -21,6 +21,7 @@ _SCRAPED = "only where another engine is scraped"
 _NO_ERROR = "no request fails"
 _BATTERY = "only with a battery"
 _FINE = "the machine is in no such state"
+_NO_BURST = "no burst goes on"
 _LATEST = "only under OTEL_SPECDECODE_GENAI_METRICS=latest"
 _SWAP = "only where the machine tells of its swap"
 
@@ -41,6 +42,12 @@ MAY_BE_EMPTY: Mapping[tuple[str, str, str], str] = {
     (SPECULATION, "Draft share of decode time, llama.cpp", ""): _LLAMA_CPP,
     (INCIDENT, "HTTP requests", ""): _HTTP,
     (INCIDENT, "HTTP duration p95", ""): _HTTP,
+    **{
+        place: _FINE
+        for board in (OVERVIEW, SPECULATION)
+        for place in ((board, "Machines left out", "B"), (board, "Machines left out, over time", ""))
+    },
+    (INCIDENT, "Bursts that go on", "B"): _NO_BURST,
     (INCIDENT, "Time in the queue p95", ""): _HTTP,
     (INCIDENT, "Errors by type", ""): _NO_ERROR,
     (INCIDENT, "Guard scopes", ""): _GUARD,
@@ -49,6 +56,7 @@ MAY_BE_EMPTY: Mapping[tuple[str, str, str], str] = {
     (INCIDENT, "annotation: Guard open", ""): _GUARD,
     **{(INCIDENT, f"annotation: {name}", ""): _FINE for name in ("Heat", "Low power", "On battery", "Memory pressure")},
     (INCIDENT, "annotation: Burst begins", ""): "no burst begins",
+    (INCIDENT, "annotation: Burst goes on", ""): _NO_BURST,
     (INCIDENT, "annotation: New manifest", ""): "what runs stays the same",
     (INCIDENT, "annotation: Process began", ""): "no process begins",
     (NODE, "Footprint by process (macOS)", ""): _MACOS,

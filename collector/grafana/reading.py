@@ -20,7 +20,7 @@ Dashboard = Mapping[str, Any]
 """A dashboard as its file holds it."""
 
 ALL = "$__all"
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::\w+)?\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::\w+)?\}|([A-Za-z_]\w*))")
 _INTERVALS = ("__rate_interval", "__interval", "__range")
 
 

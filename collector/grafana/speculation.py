@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from collector.grafana import machines
 from collector.grafana.board import Board, Section
 from collector.grafana.bridge import bridged_accept_rate, bridged_panels
 from collector.grafana.colours import MARGIN, OVER_P95
 from collector.grafana.panels import Panel, Query, heat, lines, note, tile
 from collector.grafana.promql import AUTOREGRESSIVE, MODE, SPECULATIVE, over, selector, share, summed, total
-from collector.grafana.texts import FEW_REQUESTS, FEW_ROUNDS, NO_BASELINE, NO_TRAFFIC, WINDOW, of_metric, of_rule
+from collector.grafana.texts import (
+    FEW_REQUESTS,
+    FEW_ROUNDS,
+    LEFT_OUT,
+    NO_BASELINE,
+    NO_TRAFFIC,
+    WINDOW,
+    of_metric,
+    of_rule,
+)
 from collector.rulekit.settings import series
 
 PROPOSED = series("specdecode.draft.tokens")
@@ -25,6 +35,10 @@ _ACCEPTED = f'{_OUTCOME}="accepted"'
 _COMPARED = f'{_OUTCOME}=~"accepted|rejected"'
 _POSITION = "specdecode_draft_position"
 _ACCEPT_RATE = "service:specdecode_accept_rate:ratio5m"
+_SLOWER_DECODING = (
+    "Slower decoding lowers it as well, so a fall is no good sign by itself: see *Rejected tokens per 1,000 output"
+    " tokens* on the Incident dashboard."
+)
 _ACCEPT_RATE_TEXT = "Accepted over accepted and rejected tokens; unverified and bonus tokens are in neither."
 
 
@@ -41,7 +55,7 @@ def board() -> Board:
             Section("Token flow", tuple(_flow())),
             Section("Cost of a round and of its draft", tuple(_cost())),
             Section("Hazards and fallbacks", tuple(_hazards())),
-            Section("Engines that are scraped (llama-server, vLLM)", tuple(bridged_panels())),
+            Section("Engines that are scraped (llama-server, vLLM)", tuple(bridged_panels()), closed=True),
         ),
     )
 
@@ -59,20 +73,21 @@ def acceptance_length(by: str = "") -> str:
 
 def _now() -> Iterator[Panel]:
     rate = Query(accept_rate(), "accept rate")
-    yield tile("Accept rate", f"{_ACCEPT_RATE_TEXT} {WINDOW} Absent where none were compared.", "percentunit", rate)
+    about = f"{_ACCEPT_RATE_TEXT} {WINDOW} Absent where none were compared."
+    yield tile("Accept rate", about, "percentunit", rate, width=8)
     about = "Tokens emitted a round, the correction or bonus token included: accepted tokens and finished rounds over"
     length = Query(acceptance_length(), "acceptance length")
-    yield tile("Acceptance length", f"{about} rounds. {WINDOW} {NO_TRAFFIC}", TOKENS, length, decimals=2)
+    yield tile("Acceptance length", f"{about} rounds. {WINDOW} {NO_TRAFFIC}", TOKENS, length, width=8, decimals=2)
+    minute = Query(_rollbacks_per_minute(), "rollbacks")
+    about = "Rounds with a rejected token per minute of decoding, not of the clock: more traffic does not raise it."
+    about = f"{about} {_SLOWER_DECODING} Most rounds of a healthy draft of 4 roll back. {WINDOW} {NO_TRAFFIC}"
+    yield tile("Rollbacks per decode minute", about, "none", minute, width=8, decimals=0)
     margin = "node:specdecode_break_even_margin:difference5m"
     least = Query(summed(selector(margin), operator="min"), "least")
     about = of_rule(margin, "The least of all machines, models and tiers. Below 0 a round costs more than it yields.")
-    yield tile(
-        "Break-even margin, least", f"{about} {FEW_ROUNDS} {NO_BASELINE}", TOKENS, least, steps=MARGIN, decimals=2
-    )
-    minute = Query(_rollbacks_per_minute(), "rollbacks")
-    about = "Rounds with a rejected token per minute of decoding, not of the clock: more traffic does not raise it."
-    about = f"{about} Most rounds of a healthy draft of 4 roll back. {WINDOW} {NO_TRAFFIC}"
-    yield tile("Rollbacks per decode minute", about, "none", minute, decimals=0)
+    about = f"{about} {FEW_ROUNDS} {NO_BASELINE} {LEFT_OUT}"
+    yield tile("Break-even margin, least", about, TOKENS, least, steps=MARGIN, width=12, decimals=2)
+    yield machines.left_out_now(12)
 
 
 def _rollbacks_per_minute() -> str:
@@ -120,7 +135,7 @@ def _acceptance() -> Iterator[Panel]:
 def _pays() -> Iterator[Panel]:
     length, cost = "node:specdecode_acceptance_length:ratio5m", "node:specdecode_break_even_length:ratio5m"
     margin = "node:specdecode_break_even_margin:difference5m"
-    about = f"{of_rule(length, FEW_ROUNDS)} Dashed: {of_rule(cost)} {NO_BASELINE}"
+    about = f"{of_rule(length, FEW_ROUNDS)} Dashed: {of_rule(cost)} {NO_BASELINE} {LEFT_OUT}"
     yield lines(
         "Acceptance length and break-even",
         about,
@@ -128,17 +143,18 @@ def _pays() -> Iterator[Panel]:
         Query(selector(length), HERE),
         Query(selector(cost), f"break-even {HERE}", dashed=True),
     )
-    about = of_rule(margin, FEW_ROUNDS, NO_BASELINE)
+    about = of_rule(margin, FEW_ROUNDS, NO_BASELINE, LEFT_OUT)
     yield lines("Break-even margin", about, TOKENS, Query(selector(margin), HERE), steps=MARGIN)
     record = "service:specdecode_tokens_per_pass:ratio5m"
     about = of_rule(record, "Absent below 200 passes.")
     found = Query(selector(record), f"{{{{{MODE}}}}} {{{{gen_ai_request_model}}}} k={{{{specdecode_draft_length}}}}")
     yield lines("Tokens per target pass", about, TOKENS, found)
     record = "node:specdecode_time_per_token_over_autoregressive:p95"
-    about = of_rule(record, "Bonus tokens included.", FEW_REQUESTS, NO_BASELINE)
+    about = of_rule(record, "Bonus tokens included.", FEW_REQUESTS, NO_BASELINE, LEFT_OUT)
     yield lines(
         "Time per token p95 over autoregressive", about, "suffix: x", Query(selector(record), HERE), steps=OVER_P95
     )
+    yield machines.left_out()
 
 
 def _flow() -> Iterator[Panel]:
@@ -150,7 +166,8 @@ def _flow() -> Iterator[Panel]:
     yield lines("Rounds by outcome", about, "suffix: rounds/s", by, width=8, stacked=True)
     record = "service:specdecode_rollbacks_per_decode_minute:ratio5m"
     found = Query(selector(record), DRAFT)
-    yield lines("Rollbacks per minute of decoding", of_rule(record, FEW_ROUNDS), "none", found, width=8)
+    about = of_rule(record, FEW_ROUNDS, _SLOWER_DECODING)
+    yield lines("Rollbacks per minute of decoding", about, "none", found, width=8)
 
 
 def _cost() -> Iterator[Panel]:

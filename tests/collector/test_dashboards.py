@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collector.grafana.gates import GRID, DashboardError, check
-from collector.grafana.promql import FILTERS, known_series, selector
+from collector.grafana.promql import FILTERS, PROCESSES, alerts, grown, known_series, selector
 from collector.grafana.quiet import MAY_BE_EMPTY
 from collector.grafana.reading import defaults, expand, may_be_empty, panels, queries, variables
 from collector.rulekit.promql import names_in
@@ -24,7 +24,8 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def panel_of(board: dict[str, Any], title: str) -> dict[str, Any]:
-    return next(panel for panel in board["panels"] if panel.get("title") == title)
+    found: dict[str, Any] = next(panel for panel in panels(board) if panel["title"] == title)  # type: ignore[assignment]
+    return found
 
 
 def asks(expr: str) -> Change:
@@ -109,11 +110,65 @@ def test_a_series_is_filtered_by_the_labels_that_it_has() -> None:
         'specdecode_process_footprint_bytes{job=~"$job", node=~"$node"}'
     )
     assert '$cohort"' not in selector("specdecode_request_active")
-    assert selector("node:specdecode_memory:ratio") == 'node:specdecode_memory:ratio{node=~"$node"}'
     assert '"$mode"' not in selector("specdecode_rollbacks_total", 'specdecode_mode="speculative"')
     assert '"$mode"' not in selector("specdecode_rollbacks_total", 'specdecode_mode!="speculative"')
     with pytest.raises(KeyError):
         selector("specdecode_rollback_total")
+
+
+def test_what_is_told_of_a_machine_alone_is_kept_to_machines_of_the_chosen_services() -> None:
+    assert selector("node:specdecode_memory:ratio") == (
+        '(node:specdecode_memory:ratio{node=~"$node"}'
+        ' and on (node) process_memory_usage_bytes{job=~"$job", node=~"$node"})'
+    )
+    asked = 0
+    for board in map(dashboard, NAMES):
+        for query in queries(board):
+            if query.kind != "prometheus" or "ALERTS" in query.expr:
+                continue
+            read = names_in(expand(query.expr, defaults(board))).selectors
+            of_machines = [one for one in read if known_series()[one.metric] & {"node", "job"} == {"node"}]
+            asked += len(of_machines)
+            assert query.expr.count(f"and on (node) {PROCESSES}{{") == len(of_machines), query
+    assert asked > 10
+
+
+def test_alerts_are_those_of_the_chosen_services_and_of_their_machines() -> None:
+    of_services, of_machines = alerts('severity="critical"').split(" or ")
+    assert 'job=~"$job", node=~"$node|"' in of_services
+    assert 'job="", node=~"$node"' in of_machines
+    assert of_machines.endswith(f'and on (node) {PROCESSES}{{job=~"$job", node=~"$node"}}))')
+
+
+def test_a_counter_that_is_new_has_grown_by_its_value() -> None:
+    chosen = selector("specdecode_rollback_bursts_total")
+    assert grown("specdecode_rollback_bursts_total", "node") == (
+        f"sum by (node) (({chosen} unless ({chosen} offset $__rate_interval or {chosen} offset $__range))"
+        f" or increase({chosen}[$__rate_interval]))"
+    )
+
+
+def overrides(panel: dict[str, Any]) -> set[tuple[str, str]]:
+    return {
+        (one["matcher"]["options"], each["id"])
+        for one in panel["fieldConfig"]["overrides"]
+        for each in one["properties"]
+    }
+
+
+def test_where_machines_are_compared_the_mode_is_the_kind_of_line_and_elsewhere_the_colour() -> None:
+    machines = overrides(panel_of(dashboard("overview"), "Time per token by machine"))
+    assert {what for _, what in machines} == {"custom.lineStyle", "custom.lineWidth"}
+    modes = overrides(panel_of(dashboard("incident"), "Time per token p95"))
+    assert {what for _, what in modes} == {"color"}
+
+
+def test_what_ran_is_named_by_its_draft_its_engine_and_the_first_digits_of_its_manifest() -> None:
+    (target,) = panel_of(dashboard("incident"), "Round duration by manifest")["targets"]
+    assert target["legendFormat"].startswith(
+        "draft {{specdecode_draft_model}}, engine {{specdecode_engine_version}} ({{specdecode_manifest_id}})"
+    )
+    assert '"$1", "specdecode_manifest_id", "(.{8}).*"' in expand(target["expr"], defaults(dashboard("incident")))
 
 
 def test_a_panel_says_which_variables_do_not_touch_it() -> None:
@@ -243,6 +298,7 @@ def test_a_query_that_is_guarded_is_taken(expr: str) -> None:
         (sets("Requests", "datasource", to="Prometheus"), "a data source that is no variable: Prometheus"),
         (sets("Requests", "targets", 0, to={"refId": "A", "expr": "vector(1)"}), "a query without a data source"),
         (sets("Requests", "id", to=1), "1: 2 panels of this id"),
+        (sets("Requests", "title", to="Within $nobody s"), "no variable nobody"),
         (sets("Requests", "title", to="Errors"), "Errors: 2 panels of this title"),
         (sets("Requests", "gridPos", "w", to=25), "does not fit into 24 columns"),
         (sets("Requests", "gridPos", "w", to=7), "Requests: lies over Errors"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from collector.grafana.reading import panels
 from collector.names import registry_metrics
 from collector.rulekit import gates
 from collector.rulekit.__main__ import main
@@ -26,6 +29,8 @@ pytestmark = pytest.mark.source
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "collector" / "prometheus" / "tests"
 PAGES = ROOT / "docs" / "runbooks"
+INDEX = PAGES / "README.md"
+DASHBOARDS = ROOT / "collector" / "grafana" / "dashboards"
 NOT_OF_AN_ALERT = {"recording", "awkward"}
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "How to silence"]
 ALERTS = {alert.name: alert for alert in all_alerts()}
@@ -55,7 +60,7 @@ def test_a_stale_file_and_one_that_nobody_makes_are_found(tmp_path: Path, capsys
 
 def test_every_alert_has_a_test_and_a_page_and_none_is_left_over() -> None:
     tests = {path.name.removesuffix("_test.yaml") for path in TESTS.iterdir()}
-    pages = {path.stem for path in PAGES.iterdir()}
+    pages = {path.stem for path in PAGES.iterdir() if path != INDEX}
     assert tests - NOT_OF_AN_ALERT == pages == ALERTS.keys()
     assert tests >= NOT_OF_AN_ALERT
 
@@ -90,6 +95,56 @@ def test_what_a_page_names_exists(path: Path) -> None:
     labels = frozenset().union(*series_by_name().values())
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in series_by_name()}
     assert set(of_metrics) <= bases | labels
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
+def test_links_between_pages_lead_to_a_heading(path: Path) -> None:
+    for page, anchor in re.findall(r"\]\((\w+\.md)?#([\w-]+)\)", path.read_text(encoding="utf-8")):
+        headings = re.findall(r"^#+ (.+)$", (PAGES / (page or path.name)).read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in {re.sub(r"[^\w-]", "", heading.lower().replace(" ", "-")) for heading in headings}, anchor
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
+def test_a_panel_that_a_page_names_is_on_that_dashboard(path: Path) -> None:
+    titles = {dashboard.stem: titles_on(dashboard) for dashboard in DASHBOARDS.glob("*.json")}
+    text = path.read_text(encoding="utf-8")
+    named = list(panels_named(text))
+    assert not [(where, title) for where, title in named if title not in titles[where]]
+    assert set(in_italics(text)) <= set().union(*titles.values())
+
+
+def titles_on(path: Path) -> set[str]:
+    """The titles of a dashboard's rows and panels."""
+    dashboard = json.loads(path.read_text(encoding="utf-8"))
+    return {one["title"] for one in (*dashboard["panels"], *panels(dashboard))}
+
+
+def in_italics(text: str) -> list[str]:
+    """What a page has in italics, which is for titles alone."""
+    return [" ".join(found.split()) for found in re.findall(r"(?<![\w*])\*([^*]+)\*(?![\w*])", text)]
+
+
+def panels_named(text: str) -> Iterator[tuple[str, str]]:
+    """The panels in ``Overview: *One*, *other*``, each with its dashboard."""
+    titles = r"((?:\*[^*]+\*(?:,?\s+(?:and\s+)?)?)+)"
+    for dashboard, listed in re.findall(rf"\b(Overview|Speculation|Incident|Node)(?:, row|:)\s+{titles}", text):
+        yield from ((dashboard.lower(), title) for title in in_italics(listed))
+
+
+def test_the_panels_that_a_page_names_are_found() -> None:
+    text = "Node: *A*, *B\n   c*. *D*, *e* `f*` Overview, row *By machine*."
+    assert list(panels_named(text)) == [("node", "A"), ("node", "B c"), ("overview", "By machine")]
+    assert in_italics(text) == ["A", "B c", "D", "e", "By machine"]
+
+
+def test_the_index_has_every_alert_under_its_severity() -> None:
+    parts = re.split(r"^#+ (.+)$", INDEX.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for severity in ("critical", "warning", "info"):
+        rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (.+) \|$", sections[severity], re.MULTILINE)
+        alerts = {(name, name, alert.summary) for name, alert in ALERTS.items() if alert.severity == severity}
+        assert set(rows) == alerts
+    assert set(re.findall(r"\]\((\w+)\.md", sections["When nothing fires"])) <= ALERTS.keys()
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=ALERTS.keys())
