@@ -154,8 +154,8 @@ def _speedup() -> tuple[Alert, ...]:
             "SpecdecodeSpeedupDropped",
             "warning",
             "Speculation speeds decoding up far less than it usually does here.",
-            f"Decoding is {_TWO_PLACES} times as fast as autoregressive, less than {limits['dropped']} of what was usual"
-            f" in a day: {_DRAFT_HERE}.",
+            f"Decoding is {_TWO_PLACES} times as fast as autoregressive, less than {limits['dropped']} of what was"
+            f" usual in a day: {_DRAFT_HERE}.",
             in_a_row(
                 f"{record} < {limits['dropped']} * node:specdecode_usual_decode_speedup:median1d{{at}}",
                 limits["dropped_windows"],

@@ -163,7 +163,7 @@ def _usual_speedup() -> Recording:
     day = f"node:specdecode_decode_speedup:ratio{WINDOW}[1d:{WINDOW}] offset 30m"
     return Recording(
         "node:specdecode_usual_decode_speedup:median1d",
-        "Decode speed-up that is usual here: the median of a day up to half an hour ago, where it was known long enough.",
+        "Decode speed-up that is usual here: the median of a day up to half an hour ago, where it was long known.",
         f"  quantile_over_time(0.5, {day})\nand\n  count_over_time({day}) >= {LIMITS['speedup']['usual_windows']}",
         NODE_DRAFT,
     )

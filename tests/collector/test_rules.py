@@ -95,6 +95,15 @@ def test_what_a_page_names_exists(path: Path) -> None:
     labels = frozenset().union(*series_by_name().values())
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in series_by_name()}
     assert set(of_metrics) <= bases | labels
+    # Those of the guard come with it.
+    told = {name for name in re.findall(r"`(specdecode\.[\w.]+)", text) if not name.startswith("specdecode.guard.")}
+    assert told <= registry_names() | FUTURE.keys()
+
+
+def registry_names() -> set[str]:
+    """Every attribute, metric and event that there is."""
+    registry = json.loads((ROOT / "otel_specdecode" / "telemetry" / "registry.json").read_text(encoding="utf-8"))
+    return {name for kind in ("attributes", "metrics", "events") for name in registry[kind]}
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
