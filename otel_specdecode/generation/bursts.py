@@ -27,7 +27,7 @@ _MOST_COUNTED = 10_000
 """Requests that a burst counts; more are as bad."""
 
 _MOST_ENDED = 1_024
-"""Traces that are remembered after they ended without a mark. Those in a window of rounds are fewer."""
+"""Requests that are remembered after they ended without a mark. Those in a window of rounds are fewer."""
 
 
 class Source(NamedTuple):
@@ -154,12 +154,15 @@ class _Open:
         """Keep the highest levels."""
         self.peak = Level(*map(max, self.peak, level))
 
-    def told(self, without: Container[str]) -> Burst:
-        """Return the burst so far, with the worst of all traces but these."""
+    def told(self, without: Container[int]) -> tuple[Burst, tuple[int, ...]]:
+        """Return the burst so far, with the traces of the worst of all requests but these, and those requests."""
         whole = self._whole or _Block(0, 0)
-        traces = (source.trace for source, _ in _ranked(whole.by_source))
-        worst = dict.fromkeys(trace for trace in traces if trace is not None and trace not in without)
-        return Burst(
+        worst: dict[str, int] = {}
+        for source, _ in _ranked(whole.by_source):
+            if source.trace is not None and source.request not in without:
+                worst.setdefault(source.trace, source.request)
+        named = tuple(worst.items())[: thresholds()["burst"]["worst"]]
+        burst = Burst(
             start=whole.start,
             end=whole.end,
             peak=self.peak,
@@ -169,8 +172,9 @@ class _Open:
             decode_seconds=whole.seconds,
             requests=len(self._requests),
             tenants=tuple(_ranked(self._tenants)[: thresholds()["burst"]["tenants"]]),
-            worst=tuple(worst)[: thresholds()["burst"]["worst"]],
+            worst=tuple(trace for trace, _ in named),
         )
+        return burst, tuple(request for _, request in named)
 
     def _involve(self, block: _Block) -> None:
         for source, rejected in block.by_source.items():
@@ -197,8 +201,8 @@ class BurstDetector:
         self._since_kept = 0
         self._history: deque[Level] = deque(maxlen=rule["most_history"])
         self._open: _Open | None = None
-        self._unmarked: dict[str, None] = {}
-        self._owed: deque[str] = deque(maxlen=_MOST_RANKED)
+        self._unmarked: dict[int, None] = {}
+        self._owed: deque[int] = deque(maxlen=_MOST_RANKED)
 
     @property
     def in_burst(self) -> bool:
@@ -251,13 +255,9 @@ class BurstDetector:
         Returns:
             Whether it is to be marked: a burst goes on, or one that ended while it ran names it among the worst.
         """
-        trace = source.trace
-        if trace is None:
-            return self.in_burst
-        if self.in_burst or trace in self._owed:
-            self._unmarked.pop(trace, None)
+        if self.in_burst or source.request in self._owed:
             return True
-        self._unmarked[trace] = None
+        self._unmarked[source.request] = None
         if len(self._unmarked) > _MOST_ENDED:
             del self._unmarked[next(iter(self._unmarked))]
         return False
@@ -309,8 +309,8 @@ class BurstDetector:
         self._since_kept = 0
         if opened is None:
             return None
-        burst = opened.told(self._unmarked)
-        self._owed.extend(burst.worst)
+        burst, named = opened.told(self._unmarked)
+        self._owed.extend(named)
         return burst
 
     def _baseline(self) -> Level | None:

@@ -48,6 +48,7 @@ class BurstWatch:
         self._instruments = instruments
         self._detectors: dict[_Speculation, tuple[Request, BurstDetector]] = {}
         self._open: dict[_Speculation, Labels] = {}
+        self._closed = False
         _watches.add(self)
 
     def observe(
@@ -71,7 +72,7 @@ class BurstWatch:
             labels: Base labels of its metrics.
             context: Holds its span.
         """
-        if not counts.finished_rounds:
+        if self._closed or not counts.finished_rounds:
             return
         watched = _of(request)
         _, detector = self._detectors.setdefault(watched, (request, BurstDetector()))
@@ -107,6 +108,11 @@ class BurstWatch:
             ended = detector.finish()
             if ended is not None:
                 self._tell(request, ended)
+
+    def close(self) -> None:
+        """Tell of bursts that go on, and watch no more: nobody would tell of their end."""
+        self.finish()
+        self._closed = True
 
     def forget(self) -> None:
         """In the child of a fork: its parent's rounds are not its own."""

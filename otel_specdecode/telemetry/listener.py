@@ -75,6 +75,9 @@ class Listener:
         with self._watching:
             self._closed = True
             watched, self._watches = self._watches, False
+            sinks = self._sinks
+        if sinks is not None:
+            recorder.put(sinks.bursts.close)
         if watched:
             self._watch.end()
 
@@ -124,6 +127,8 @@ class Listener:
         logger = logger_provider.get_logger(SCOPE, __version__, SCHEMA_URL)
         instruments = instruments_of(meter_provider if _listens(meter_provider) else _NO_METERS, self._watch)
         instruments.collecting = _settle_soon
+        if self._sinks is not None:
+            recorder.put(self._sinks.bursts.close)
         self._sinks = Sinks(
             tracer=tracer_provider.get_tracer(SCOPE, __version__, SCHEMA_URL),
             logger=logger,

@@ -74,6 +74,7 @@ class GenerationMetrics:
         if self._request.batch_size is not None:
             return
         self._instruments.change(Metrics.SPECDECODE_REQUEST_ACTIVE, self.base, 1)
+        self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, self.base, 0)
         self._add(Metrics.SPECDECODE_REQUEST_STARTED, 1, self.base)
 
     def ended(self) -> None:
@@ -134,7 +135,7 @@ class GenerationMetrics:
     def _finish_own(self, record: Record) -> None:
         timing = record.timing
         for metric, seconds in (
-            (Metrics.SPECDECODE_DECODE_TIME_PER_TOKEN, timing.time_per_token),
+            (Metrics.SPECDECODE_DECODE_TIME_PER_TOKEN, None if _failure(record) else timing.time_per_token),
             (Metrics.SPECDECODE_PREFILL_DURATION, timing.prefill),
             (Metrics.SPECDECODE_DECODE_DURATION, timing.decode),
             (Metrics.SPECDECODE_DRAFT_DURATION, None if record.request.method == "none" else timing.draft),
@@ -214,7 +215,6 @@ class GenerationMetrics:
             for hazard in Enum.SPECDECODE_HAZARD_ID:
                 self._zero(Metrics.SPECDECODE_HAZARDS, {**self.base, Attr.SPECDECODE_HAZARD_ID: hazard})
             self._zero(Metrics.SPECDECODE_ROLLBACK_BURSTS, self.base)
-            self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, self.base, 0)
             for reason in Enum.SPECDECODE_FALLBACK_REASON:
                 self._zero(Metrics.SPECDECODE_FALLBACKS, {**self.base, Attr.SPECDECODE_FALLBACK_REASON: reason})
 

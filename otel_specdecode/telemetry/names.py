@@ -967,7 +967,8 @@ class Metrics:
         unit="s",
         brief=(
             "Decode time after the first burst over the tokens after it, correction and bonus tokens included, "
-            "without consumer time. One value a request: the only latency that may be compared across modes."
+            "without consumer time. One value a request that did not fail: the only latency that may be compared "
+            "across modes."
         ),
         value_type="double",
         labels=(

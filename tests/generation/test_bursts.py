@@ -225,6 +225,16 @@ def test_only_traces_that_are_marked_are_named() -> None:
     assert not stream.detector.mark(Source(5, "f"))
 
 
+def test_a_later_request_of_a_trace_that_was_named_is_not_marked() -> None:
+    stream = Stream()
+    stream.run(10, 0.0, source=Source(1, "a"))
+    assert stream.detector.mark(Source(1, "a"))
+    stream.run(100, 0.75, source=Source(2, "b"))
+    (burst,) = stream.bursts()
+    assert burst.worst == ("a",)
+    assert not stream.detector.mark(Source(3, "a"))
+
+
 def test_a_trace_with_a_marked_request_is_named_whatever_else_is_in_it() -> None:
     stream = Stream()
     stream.run(300, 0.75)
@@ -269,19 +279,19 @@ def test_plain_decoding_is_nothing_to_judge() -> None:
 )
 def test_every_trace_that_is_named_has_a_mark(handed: list[tuple[int, int, int, bool]]) -> None:
     """Requests that come and go in any order: each of ten traces has one after the other."""
-    stream, running, marked = Stream(), dict.fromkeys(range(10), 0), set()
+    stream, running, marked = Stream(), dict(enumerate(range(10))), set()
     named: set[str] = set()
     for accepted, rounds, number, ends in handed:
-        source = Source(running[number], f"trace-{number}-{running[number]}")
+        source = Source(running[number], f"trace-{running[number]}")
         stream.now += 1
         stream.feed(counts([accepted] * rounds), rounds * ROUND, source)
         if ends:
             marked |= {source.trace} if stream.detector.mark(source) else set()
-            running[number] += 1
+            running[number] += 10
     for burst in stream.bursts():
         named |= set(burst.worst)
-    for number, one in running.items():
-        source = Source(one, f"trace-{number}-{one}")
+    for one in running.values():
+        source = Source(one, f"trace-{one}")
         marked |= {source.trace} if stream.detector.mark(source) else set()
     assert named <= marked
 

@@ -9,6 +9,7 @@ from opentelemetry import baggage, context
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_specdecode.telemetry import bursts, listener
+from otel_specdecode.telemetry.instruments import instruments_of
 from otel_specdecode.telemetry.names import Attr, Event
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.testing.checker import assert_conformant
@@ -85,6 +86,24 @@ def test_a_burst_that_goes_on_is_counted_as_such_until_it_ends(telemetry: Teleme
     assert telemetry.total("specdecode.rollback_burst.active") == 1
     listener._drain_at_exit()
     assert telemetry.total("specdecode.rollback_burst.active") == 0
+
+
+def test_a_burst_that_goes_on_when_nobody_listens_any_more_ends_there(telemetry: Telemetry) -> None:
+    observer = telemetry.listener()
+    for script in [BAD] * 4:
+        list(fake_stream(observer, script, FakeClock()))
+    assert telemetry.total("specdecode.rollback_burst.active") == 1
+    observer.close()
+    assert telemetry.total("specdecode.rollback_burst.active") == 0
+    assert len(told(telemetry)) == 1
+
+
+def test_the_child_of_a_fork_shows_that_no_burst_goes_on(telemetry: Telemetry) -> None:
+    play(telemetry, *[BAD] * 4)
+    assert telemetry.total("specdecode.rollback_burst.active") == 1
+    instruments_of(telemetry.meter_provider).forget_what_goes_on()
+    play(telemetry, GOOD)
+    assert [point.value for point in telemetry.points("specdecode.rollback_burst.active")] == [0]
 
 
 def test_tenants_are_told_with_their_rejected_tokens(telemetry: Telemetry) -> None:

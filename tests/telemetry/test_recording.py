@@ -111,6 +111,14 @@ def test_what_is_emitted_conforms(script: Script, telemetry: Telemetry) -> None:
     assert "secret" not in spans[0].to_json()
 
 
+def test_a_request_that_fails_has_no_latency_that_others_could_be_judged_by(telemetry: Telemetry) -> None:
+    with pytest.raises(MemoryError):
+        play(telemetry, Script(tokens=30, failure=MemoryError()))
+    times = ("specdecode.decode.time_per_token", "gen_ai.server.time_to_first_token")
+    assert [telemetry.points(name) for name in times] == [[], []]
+    assert telemetry.points("specdecode.decode.duration")
+
+
 def test_samplers_see_the_request(telemetry: Telemetry) -> None:
     """Operation, provider, model, mode, method and k are there when the sampler decides."""
     seen: list[dict[str, Any]] = []
