@@ -96,7 +96,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ("mac-b",),
     ),
     "version_change": Scenario(
-        "a deploy on mac-a brings another version of the engine, whose draft passes take three times as long",
+        "a deploy on mac-a brings another version of the engine, whose draft passes take 3.5 times as long",
         replace(ORDINARY, draft_pace=3.5, engine="0.33.0"),
         ("mac-a",),
         restarts=True,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,16 +13,16 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
+mlx_lm = pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
-from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
-from otel_specdecode.engines.mlx_lm.served import ServedCall
-from otel_specdecode.generation.folding import FoldingObserver
-from otel_specdecode.telemetry.names import Attr
-from otel_specdecode.testing.capture import Telemetry, capture
-from otel_specdecode.testing.checker import assert_conformant
-from otel_specdecode.tiny_pair import model_path
-from tests.engines.mlx_lm.local_server import (
+from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks  # noqa: E402
+from otel_specdecode.engines.mlx_lm.served import ServedCall  # noqa: E402
+from otel_specdecode.generation.folding import FoldingObserver  # noqa: E402
+from otel_specdecode.telemetry.names import Attr  # noqa: E402
+from otel_specdecode.testing.capture import Telemetry, capture  # noqa: E402
+from otel_specdecode.testing.checker import assert_conformant  # noqa: E402
+from otel_specdecode.tiny_pair import model_path  # noqa: E402
+from tests.engines.mlx_lm.local_server import (  # noqa: E402
     CALLER,
     Answer,
     LocalServer,
@@ -29,7 +31,7 @@ from tests.engines.mlx_lm.local_server import (
     server_module,
     without_identity,
 )
-from tests.engines.spans import attributes
+from tests.engines.spans import attributes  # noqa: E402
 
 pytestmark = pytest.mark.mlx
 
@@ -39,7 +41,7 @@ ASKED: dict[str, dict[str, Any]] = {
     TEXT: {"prompt": "Tell me a story", "max_tokens": 12},
     CHAT: {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 12},
 }
-ENDLESS = {"prompt": "Tell me a story", "max_tokens": 4000, "logit_bias": {"0": -100, "2": -100}, "stream": True}
+ENDLESS = {"prompt": "Tell me a story", "max_tokens": 1200, "logit_bias": {"0": -100, "2": -100}, "stream": True}
 CLOCKS_NS = 5_000_000
 """By how much a span's times may be off: they are a reading of the wall clock and durations added to it."""
 
@@ -65,11 +67,27 @@ def drafting(telemetry: Telemetry) -> Iterator[LocalServer]:
         yield running
 
 
+RELEASE = tuple(map(int, mlx_lm.__version__.split(".")[:2]))
+ANSWERS_WHAT_IT_REFUSES = pytest.mark.skipif(RELEASE < (0, 32), reason="before mlx-lm 0.32 its handler raises instead")
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition that a thread of the server brings about."""
+    deadline, pause = time.monotonic() + 20, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.005)
+
+
 def of(telemetry: Telemetry, trace_id: int) -> tuple[ReadableSpan, list[ReadableSpan]]:
-    """The span of a request and those of its generations."""
-    spans = [span for span in telemetry.spans() if span.context.trace_id == trace_id]
-    (request,) = (span for span in spans if span.kind is SpanKind.SERVER)
-    return request, [span for span in spans if span.kind is SpanKind.INTERNAL]
+    """The span of a request, which ends a little after its client has the answer, and those of its generations."""
+
+    def spans(kind: SpanKind) -> list[ReadableSpan]:
+        return [span for span in telemetry.spans() if span.context.trace_id == trace_id and span.kind is kind]
+
+    until(lambda: spans(SpanKind.SERVER))
+    (request,) = spans(SpanKind.SERVER)
+    return request, spans(SpanKind.INTERNAL)
 
 
 def pair(telemetry: Telemetry, answer: Answer | int) -> tuple[ReadableSpan, ReadableSpan]:
@@ -305,12 +323,15 @@ def test_a_client_that_goes_away_in_the_middle_ends_its_generation(server: Local
     assert server.ask(TEXT, ASKED[TEXT]).status == 200
     generation = broke_off(telemetry, sent)
     assert finish_reason(generation) == "closed"
-    assert 1 <= attributes(generation)[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] < 4000
+    assert 1 <= attributes(generation)[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] < 1200
 
 
 def test_a_client_that_goes_away_before_the_first_token(server: LocalServer, telemetry: Telemetry) -> None:
     """The server finds out when it writes, and a draft's generation goes on if that was the head of the answer."""
-    sent = server.send(TEXT, {**ENDLESS, "max_tokens": 50})
+    if RELEASE < (0, 32) and server.generator.model_provider.draft_model is None:
+        pytest.skip("before mlx-lm 0.32 the server's generating thread dies of it")
+    sent = server.send(TEXT, {**ENDLESS, "prompt": "Tell me a story. " * 80, "max_tokens": 50})
+    until(lambda: telemetry.points("specdecode.request.started") != [])
     sent.go_away()
     assert server.ask(TEXT, ASKED[TEXT]).status == 200
     assert finish_reason(broke_off(telemetry, sent)) in ("closed", "length")
@@ -321,6 +342,7 @@ def test_a_client_that_goes_away_while_it_waits(drafting: LocalServer, telemetry
     stream = first.response()
     assert stream.readline()
     second = drafting.send(TEXT, {**ENDLESS, "max_tokens": 50})
+    until(lambda: drafting.generator.requests.qsize() == 1)
     second.go_away()
     stream.read()
     assert drafting.ask(TEXT, ASKED[TEXT]).status == 200
@@ -350,8 +372,8 @@ def test_nothing_is_kept_of_requests_that_are_over(server: LocalServer, telemetr
     ("path", "body", "method", "name", "status"),
     [
         (TEXT, "{", "", f"POST {TEXT}", 400),
-        (TEXT, {"max_tokens": 3}, "", f"POST {TEXT}", 400),
-        (TEXT, {**ASKED[TEXT], "max_tokens": "many"}, "", f"POST {TEXT}", 400),
+        pytest.param(TEXT, {"max_tokens": 3}, "", f"POST {TEXT}", 400, marks=ANSWERS_WHAT_IT_REFUSES),
+        pytest.param(TEXT, {"max_tokens": "many"}, "", f"POST {TEXT}", 400, marks=ANSWERS_WHAT_IT_REFUSES),
         (CHAT, {**ASKED[CHAT], "model": "/nowhere/at-all"}, "", f"POST {CHAT}", 404),
         ("/v1/nothing?secret=1", {}, "", "POST", 404),
         ("/nothing", None, "", "GET", 404),
