@@ -11,7 +11,7 @@ MINUTES ?= 10
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-load stack test lint format generate docs bench clean distclean
+.PHONY: help demo demo-load stack test lint format generate docs bench clean distclean python-of-generators
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,7 +31,7 @@ stack: | $(BIN)/python ## collector and Prometheus as local programs, with our r
 test: $(VENV)/.installed-dev ## all tests, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-dev ## style, format, types, and whether generated files are up to date
+lint: python-of-generators $(VENV)/.installed-dev ## style, format, types, and whether generated files are up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -43,7 +43,7 @@ format: $(VENV)/.installed-dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, field reference, rules, dashboards
+generate: python-of-generators $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, field reference, rules, dashboards
 	$(BIN)/python semconv/generate.py
 	$(BIN)/python -m collector.rulekit
 	$(BIN)/python -m collector.grafana
@@ -64,6 +64,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "Python 3.10 or newer is needed; name one: make ... PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# Before anything is installed: what makes the dashboards is not there for Python 3.10.
+python-of-generators: | $(BIN)/python
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, for the dashboards: make $(MAKECMDGOALS) PYTHON=python3.12 VENV=.venv-3.12"; exit 1; }
 
 $(VENV)/.installed-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo]'

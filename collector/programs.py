@@ -1,25 +1,18 @@
-"""The collector and Prometheus as programs of this machine: found, started, watched and ended."""
+"""The collector and Prometheus as programs of this machine: started, watched and ended."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-from urllib.error import URLError
-from urllib.request import urlopen
+from typing import TYPE_CHECKING
+from urllib.request import ProxyHandler, build_opener
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-T = TypeVar("T")
 
 CONFIGURATIONS = Path(__file__).parent
 LOOPBACK = "127.0.0.1"
@@ -27,16 +20,11 @@ START_S = 60.0
 STOP_S = 30.0
 POLL_S = 0.05
 
+DIRECT = build_opener(ProxyHandler({}))
+"""Opens addresses of this machine: a proxy that the environment names would look for them on its own machine."""
+
 PORTS = ("GRPC", "HTTP", "HEALTH", "TELEMETRY", "WRITE")
 """Of a collector, as its configuration names them: OTELCOL_GRPC_PORT and so on."""
-
-COLLECTOR_VARIABLE = "OTEL_SPECDECODE_COLLECTOR"
-COLLECTOR_NAMES = ("otelcol-specdecode", "otelcol-contrib")
-PROMETHEUS_VARIABLE = "OTEL_SPECDECODE_PROMETHEUS"
-PROMETHEUS_NAMES = ("prometheus",)
-
-BUILDS = "~/.cache/otel-specdecode"
-"""Where a collector that was built is looked for, `XDG_CACHE_HOME` in the place of `~/.cache` where it is set."""
 
 
 class ProgramError(Exception):
@@ -45,7 +33,7 @@ class ProgramError(Exception):
 
 @dataclass
 class Program:
-    """A program that can be ended, gently or not, and started again as it was.
+    """A program that can be started, ended, and started again as it was.
 
     It is no member of the terminal's process group: Ctrl-C reaches it through whoever started it, and in its order.
 
@@ -83,34 +71,25 @@ class Program:
                 )
         except OSError as error:
             raise ProgramError(f"{self.name} cannot be started: {error.strerror}") from None
-        if not eventually(lambda: given_up() or self.ended() or self.works(), START_S):
-            raise ProgramError(f"{self.name} does not answer; it said:\n{self.last_words()}")
+        deadline = time.monotonic() + START_S
+        while not (given_up() or self.ended() or self.works()):
+            if time.monotonic() > deadline:
+                raise ProgramError(f"{self.name} does not answer; it said:\n{self.last_words()}")
+            time.sleep(POLL_S)
         if self.ended() and not given_up():
             raise ProgramError(f"{self.name} ended; it said:\n{self.last_words()}")
 
     def works(self) -> bool:
         """Whether it answers."""
         try:
-            with urlopen(self.alive, timeout=5) as response:  # noqa: S310 - the address is ours
+            with DIRECT.open(self.alive, timeout=5) as response:
                 return bool(response.status == 200)
-        except (URLError, OSError):
+        except OSError:
             return False
 
     def ended(self) -> bool:
         """Whether it was started and has ended."""
         return self.process is not None and self.process.poll() is not None
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; return the exit code.
-
-        Raises:
-            ProgramError: It was never started.
-            subprocess.TimeoutExpired: It does not end.
-        """
-        if self.process is None:
-            raise ProgramError(f"{self.name} was never started")
-        self.process.send_signal(number)
-        return self.process.wait(STOP_S)
 
     def clean_up(self) -> None:
         """End it whatever state it is in."""
@@ -172,16 +151,6 @@ class Collector(Program):
             ports=ports,
         )
 
-    @property
-    def grpc(self) -> str:
-        """Endpoint of OTLP over gRPC."""
-        return f"http://{LOOPBACK}:{self.ports['GRPC']}"
-
-    @property
-    def http(self) -> str:
-        """Endpoint of OTLP over HTTP."""
-        return f"http://{LOOPBACK}:{self.ports['HTTP']}"
-
 
 @dataclass
 class Prometheus(Program):
@@ -236,24 +205,6 @@ class Prometheus(Program):
         return f"{self.url}/api/v1/write"
 
 
-def find_collector(environment: Mapping[str, str]) -> str | None:
-    """Return the path of a collector: named by a variable, on PATH, or the newest one built; None where there is none.
-
-    Raises:
-        ProgramError: The variable names no program.
-    """
-    return _find(environment, COLLECTOR_VARIABLE, COLLECTOR_NAMES) or _newest_built(environment)
-
-
-def find_prometheus(environment: Mapping[str, str]) -> str | None:
-    """Return the path of Prometheus: named by a variable, or on PATH; None where there is none.
-
-    Raises:
-        ProgramError: The variable names no program.
-    """
-    return _find(environment, PROMETHEUS_VARIABLE, PROMETHEUS_NAMES)
-
-
 def taken(port: int) -> bool:
     """Return whether something listens on a port of loopback, or holds it so that nothing else can."""
     with socket.socket() as caller:
@@ -268,56 +219,3 @@ def taken(port: int) -> bool:
         except OSError:
             return True
     return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nothing listens on, on loopback."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
-    """Return what `look` finds as soon as that is true, or what it finds last when the time (s) is over."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return found
-
-
-@contextmanager
-def running(program: Program) -> Iterator[None]:
-    """Run a program for the length of a block.
-
-    Raises:
-        ProgramError: It does not work.
-    """
-    try:
-        program.start()
-        yield
-    finally:
-        program.clean_up()
-
-
-def _find(environment: Mapping[str, str], variable: str, names: Sequence[str]) -> str | None:
-    path = environment.get("PATH", "")
-    if named := environment.get(variable):
-        found = shutil.which(named, path=path)
-        if found is None:
-            raise ProgramError(f"{variable} names nothing that can be run.")
-        return found
-    return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
-
-
-def _newest_built(environment: Mapping[str, str]) -> str | None:
-    caches = environment.get("XDG_CACHE_HOME")
-    folder = Path(caches, "otel-specdecode") if caches else Path(BUILDS).expanduser()
-    built = [
-        path
-        for pattern in ("*/otelcol-specdecode", "*/*/otelcol-specdecode")
-        for path in folder.glob(pattern)
-        if os.access(path, os.X_OK) and path.is_file()
-    ]
-    return str(max(built, key=lambda path: path.stat().st_mtime)) if built else None

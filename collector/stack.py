@@ -19,18 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from collector.finding import BUILDS, COLLECTOR_VARIABLE, PROMETHEUS_VARIABLE, find_collector, find_prometheus
 from collector.programs import (
-    BUILDS,
-    COLLECTOR_VARIABLE,
     CONFIGURATIONS,
+    LOOPBACK,
     PORTS,
-    PROMETHEUS_VARIABLE,
     Collector,
     Program,
     ProgramError,
     Prometheus,
-    find_collector,
-    find_prometheus,
     taken,
 )
 
@@ -172,7 +169,12 @@ def _programs(folder: Path, environment: Mapping[str, str]) -> tuple[Prometheus,
         folder,
         ["agent.yaml"],
         dict(zip(PORTS, ports, strict=True)),
-        {**environment, "OTELCOL_REMOTE_WRITE_URL": database.write_url, "OTELCOL_STORAGE": str(folder / "storage")},
+        {
+            **environment,
+            "OTELCOL_LISTEN": LOOPBACK,
+            "OTELCOL_REMOTE_WRITE_URL": database.write_url,
+            "OTELCOL_STORAGE": str(folder / "storage"),
+        },
         _without_stores(environment),
     )
     return database, agent

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from collector.grafana.promql import known_series
+from collector.grafana.promql import LOOK_BACK, known_series
 from collector.grafana.reading import expand, variables_in
 from collector.names import label_name
 from collector.rulekit.gates import check
 from collector.rulekit.model import Group, Recording, RuleError
+from collector.rulekit.promql import names_in
 from otel_specdecode.telemetry.names import Attr
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _WINDOW = re.compile(r"\[([^\]]*)\]|\boffset\s+(\S+)")
+_LOOK_BACK = re.compile(rf"\blast_over_time\([^()\[\]]*\[{LOOK_BACK}\]")
 _AGAINST = re.compile(r"\s*(?:(?:on|ignoring)\s*\([^)]*\)\s*)?(?:group_(?:left|right)\s*\([^)]*\)\s*)?")
 _NUMBER = re.compile(r"[\d.]+")
 _GUARDED = re.compile(r">\s*0\s*$")
@@ -24,6 +26,9 @@ _RESOURCE = re.compile(r"\bresource\.([\w.]+)")
 _FIELD = re.compile(r"\b(?:specdecode|gen_ai)_\w+")
 
 RESOURCE_ATTRIBUTES = {"service.name", "service.instance.id", "host.name"}
+_CLIENT = "gen_ai_client_"
+"""What is not told of a request under another library's GenAI client span, and has other names by a switch."""
+
 _ATTRIBUTES = frozenset(value for key, value in vars(Attr).items() if not key.startswith("_"))
 
 
@@ -45,7 +50,7 @@ def _prometheus(expr: str) -> None:
     if values := _LABEL_VALUES.fullmatch(expr):
         _label_values(values[1], values[2])
         return
-    for inside, back in _WINDOW.findall(_STRING.sub('""', expr)):
+    for inside, back in _WINDOW.findall(_LOOK_BACK.sub("", _STRING.sub('""', expr))):
         window = inside or back.strip("()")
         if not window.startswith(("$__rate_interval", "$__range")):
             raise ExpressionError(f"a fixed window, {window}, where $__rate_interval belongs")
@@ -60,6 +65,13 @@ def _names(expr: str) -> None:
         check([Group("panel", (Recording("query", "", plain, frozenset()),))], known_series())
     except RuleError as problem:
         raise ExpressionError(str(problem)) from problem
+    for found in names_in(plain).selectors:
+        _not_of_clients(found.metric)
+
+
+def _not_of_clients(name: str) -> None:
+    if name.startswith(_CLIENT):
+        raise ExpressionError(f"{name} leaves out requests under an outer GenAI client span")
 
 
 def _label_values(selected: str, label: str) -> None:
@@ -69,6 +81,7 @@ def _label_values(selected: str, label: str) -> None:
     for name in choices:
         if name not in known_series():
             raise ExpressionError(f"no metric {name}")
+        _not_of_clients(name)
     for one in (label, *matchers):
         if not any(one in known_series()[name] for name in choices):
             raise ExpressionError(f"no label {one} on {' or '.join(choices)}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collector.grafana.panels import Panel, Query, lines
-from collector.grafana.promql import MODE, over, share, total
+from collector.grafana.promql import total
 from collector.grafana.stores import span, spans
-from collector.grafana.texts import NO_TRAFFIC, WINDOW, of_metric
+from collector.grafana.texts import NO_TRAFFIC, WINDOW
 from collector.rulekit.settings import series
 from otel_specdecode.telemetry.names import Attr
 
@@ -31,7 +31,6 @@ def further_panels() -> Iterator[Panel]:
     yield _of_ended("specdecode_cohort", "Requests by cohort", "By why they ran as they did.", 12)
     said = "By what proposes tokens, and how many at most."
     yield _of_ended("specdecode_method", "Requests by method and k", said, 12)
-    yield _cached_share()
     yield from _from_spans()
 
 
@@ -79,35 +78,10 @@ def _of_ended(label: str, title: str, said: str, width: int) -> Panel:
 
 
 def _prompt_tokens() -> Panel:
-    usage, input_only = "gen_ai.client.token.usage", 'gen_ai_token_type="input"'
-    released = over(
-        total(series(usage, "sum"), MODE, input_only),
-        total(series(usage, "count"), MODE, input_only),
-    )
-    renamed = "gen_ai.client.inference.operation.input_tokens"
-    latest = over(total(series(renamed, "sum"), MODE), total(series(renamed, "count"), MODE))
-    about = (
-        f"{of_metric(renamed)} Here the mean by mode; under the released GenAI metric names and the latest, whichever a"
-        f" service emits. {WINDOW} {NO_TRAFFIC}"
-    )
-    return lines(
-        "Mean prompt tokens",
-        about,
-        "suffix: tokens",
-        Query(released, "{{specdecode_mode}}"),
-        Query(latest, "{{specdecode_mode}}"),
-    )
-
-
-def _cached_share() -> Panel:
-    cached = total(series("gen_ai.client.inference.usage.cache_read.input_tokens"), MODE)
-    prompt = total(series("gen_ai.client.inference.usage.input_tokens"), MODE)
-    about = of_metric(
-        *("gen_ai.client.inference.usage.cache_read.input_tokens", "Here over the tokens of all prompts."),
-        *("Only under the latest GenAI metric names, see also the panel of spans below.", WINDOW, NO_TRAFFIC),
-    )
-    found = Query(share(cached, prompt), "{{specdecode_mode}}")
-    return lines("Cached share of prompt tokens", about, "percentunit", found, top=1.0)
+    prompt, mode = span(Attr.GEN_AI_USAGE_INPUT_TOKENS), span(Attr.SPECDECODE_MODE)
+    found = Query(f"{spans()} | avg_over_time({prompt}) by ({mode})", kind="tempo")
+    about = f"Tokens of prompts, cached ones included, by mode. {_BY_REQUEST} {FROM_TRACES}"
+    return lines("Mean prompt tokens", about, "suffix: tokens", found)
 
 
 def _from_spans() -> Iterator[Panel]:

@@ -95,7 +95,7 @@ def _now() -> Iterator[Panel]:
 def _attainments() -> Iterator[tuple[str, str, str]]:
     tail = (
         "100 % is no sign of health if the bound is far above what is usual: see *By machine*."
-        f" Failed requests are in neither. {WINDOW} {NO_TRAFFIC}"
+        f" Requests that failed are not counted at all: see *Errors*. {WINDOW} {NO_TRAFFIC}"
     )
     yield (
         "First token within $slo_first_token s",

@@ -29,7 +29,9 @@ SPECULATIVE = f'{MODE}="speculative"'
 ALERTS = "ALERTS"
 """Prometheus' own series of alerts."""
 
-RANGE = "$__range"
+LOOK_BACK = "1h"
+"""How long a series may have been away before it counts as one that is new."""
+
 PROCESSES = series("process.memory.usage")
 """What every process reports: tells which service runs on which machine."""
 
@@ -105,13 +107,14 @@ def summed(expression: str, by: Iterable[str] | str = (), operator: str = "sum")
 
 
 def grown(name: str, by: Iterable[str] | str = ()) -> str:
-    """What counters grew by within the window.
+    """What counters grew by within the window, counted in whole pieces: ``increase`` would make 1.33 of 1.
 
-    A counter that is seen for the first time began at zero, as in the rules: ``increase`` alone would miss its value.
+    What they were before is the last that was heard of them within `LOOK_BACK`: a process that was silent for some
+    minutes is no new one. A counter that is new, or began again, began at zero.
     """
     selected = selector(name)
-    before = f"{selected} offset {WINDOW} or {selected} offset {RANGE}"
-    return summed(f"({selected} unless ({before})) or increase({selected}[{WINDOW}])", by)
+    since = f"{selected} - last_over_time({selected}[{LOOK_BACK}] offset {WINDOW}) >= 0"
+    return summed(f"({since} unless resets({selected}[{WINDOW}]) > 0) or {selected}", by)
 
 
 def count_of(selected: str) -> str:

@@ -5,7 +5,6 @@ This is what tests use; it needs no more than the JSON.
 - `queries` lists every query of a dashboard, those of annotations included.
 - `defaults` has the value of each variable as the dashboard opens: all of everything but the cohort `bench`.
 - `expand` puts values in. A query without variables can be sent to its data source.
-- `may_be_empty` says why a query rightly finds nothing, where it does.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-
-from collector.grafana.quiet import MAY_BE_EMPTY
 
 Dashboard = Mapping[str, Any]
 """A dashboard as its file holds it."""
@@ -95,12 +92,6 @@ def expand(expr: str, values: Mapping[str, str], interval: str = "5m") -> str:
 def variables_in(expr: str) -> set[str]:
     """Return the names of the variables that an expression uses, Grafana's own left out."""
     return {match[1] or match[2] for match in _VARIABLE.finditer(expr)} - set(_INTERVALS)
-
-
-def may_be_empty(query: Query) -> str | None:
-    """Return why a query may find nothing even while requests of both modes run, None if it must find something."""
-    place = (query.dashboard, query.panel)
-    return MAY_BE_EMPTY.get((*place, query.ref_id)) or MAY_BE_EMPTY.get((*place, ""))
 
 
 def _value(variable: Mapping[str, Any]) -> str:

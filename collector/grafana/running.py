@@ -22,12 +22,17 @@ _ABOUT_NAME = "Draft, version of the engine, and the first 8 digits of the manif
 _CONFIGURED = ("job", "instance", "gen_ai_provider_name", "gen_ai_request_model", "specdecode_method", _LENGTH)
 """What tells a process's configurations apart on counters."""
 
+_SEVERAL = (
+    "Once a process has run two manifests with one target, method and draft length, its counters cannot tell them"
+    " apart: until it ends, all of that is under draft several."
+)
+
 
 def running_panels() -> Iterator[Panel]:
     """The panels."""
     about = (
         "Accepted over accepted and rejected tokens, by what ran as the process's configuration of that engine, target,"
-        f" method and draft length tells; of two drafts of one length, one. {_ABOUT_NAME} {WINDOW} {NO_TRAFFIC}"
+        f" method and draft length tells. {_ABOUT_NAME} {_SEVERAL} {WINDOW} {NO_TRAFFIC}"
     )
     accepted = _by_manifest(_PROPOSED, (), 'specdecode_draft_outcome="accepted"')
     compared = _by_manifest(_PROPOSED, (), 'specdecode_draft_outcome=~"accepted|rejected"')
@@ -38,7 +43,7 @@ def running_panels() -> Iterator[Panel]:
         ("specdecode.round.duration", "Round duration by manifest"),
     ):
         spent, count = (_by_manifest(series(metric, part), (MODE,)) for part in ("sum", "count"))
-        about = of_metric(metric, "Here the mean by what ran.", _ABOUT_NAME, WINDOW, NO_TRAFFIC)
+        about = of_metric(metric, "Here the mean by what ran.", _ABOUT_NAME, _SEVERAL, WINDOW, NO_TRAFFIC)
         yield lines(title, about, "s", Query(_short(over(spent, count)), f"{_NAME} {{{{{MODE}}}}}"), width=8)
     yield rows(
         "What runs",
@@ -63,9 +68,15 @@ def _by_manifest(counter: str, more: tuple[str, ...], *matchers: str) -> str:
     """The rate of a counter, summed over all processes that ran the same."""
     rates = total(counter, (*_CONFIGURED, *more), *matchers)
     by = ", ".join(_CONFIGURED)
-    # At most one for each: else there would be two partners, which is an error.
-    info = f"topk by ({by}) (1, {selector(_INFO)})"
-    return summed(f"{rates} * on ({by}) group_left ({', '.join(_TOLD)}) {info}", (*_TOLD, *more))
+    return summed(f"{rates} * on ({by}) group_left ({', '.join(_TOLD)}) ({_what_ran(by)})", (*_TOLD, *more))
+
+
+def _what_ran(by: str) -> str:
+    """What ran under each configuration: exactly one for each, since two partners would be an error."""
+    told = summed(selector(_INFO), (*_CONFIGURED, *_TOLD), "max")
+    alone = f"{told} and on ({by}) count by ({by}) ({told}) == 1"
+    several = f"count by ({by}) ({told}) > bool 1"
+    return f'{alone} or on ({by}) label_replace({several}, "{_DRAFT}", "several", "", "")'
 
 
 def _short(expression: str) -> str:

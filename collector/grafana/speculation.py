@@ -194,16 +194,19 @@ def _draft_cost() -> Iterator[Panel]:
     about = f"{about} {WINDOW} {NO_TRAFFIC}"
     found = Query(over(seconds, decoding), "{{gen_ai_request_model}}")
     yield lines("Draft share of decode time, llama.cpp", about, "percentunit", found, width=8, top=1.0)
-    rounds = total(ROUNDS, "gen_ai_request_model")
-    calls = over(total(series("specdecode.draft.calls"), "gen_ai_request_model", SPECULATIVE), rounds)
-    passes = over(total(series("specdecode.draft.passes"), "gen_ai_request_model", SPECULATIVE), rounds)
-    about = of_metric("specdecode.draft.passes", "Here over rounds; dashed the calls, also those that propose nothing.")
+    by, name = ("gen_ai_request_model", "specdecode_method"), "{{gen_ai_request_model}} {{specdecode_method}}"
+    # Of a custom draft nobody knows the passes: its rounds must not divide those of another.
+    seen = total(series("specdecode.draft.passes"), by, SPECULATIVE, 'specdecode_method!="custom"')
+    rounds = total(ROUNDS, by)
+    calls = over(total(series("specdecode.draft.calls"), by, SPECULATIVE), rounds)
+    about = of_metric("specdecode.draft.passes", "Here over the rounds of the same method, of custom drafts absent.")
+    about = f"{about} Dashed: calls, also those that propose nothing."
     yield lines(
         "Draft passes and calls a round",
         f"{about} {WINDOW} {NO_TRAFFIC}",
         "none",
-        Query(passes, "passes {{gen_ai_request_model}}"),
-        Query(calls, "calls {{gen_ai_request_model}}", dashed=True),
+        Query(over(seen, rounds), f"passes {name}"),
+        Query(calls, f"calls {name}", dashed=True),
         width=8,
     )
     yield note(

@@ -11,7 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
+from collector.grafana.reading import queries
 from scripts import build_collector
+from tests.collector.dashboards import NAMES, dashboard
 from tests.collector.promtool import promtool
 
 pytestmark = pytest.mark.source
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.source
 FOLDER = Path(__file__).parents[2] / "collector"
 SCHEMA = Path(__file__).parent / "data" / "compose-spec.json"
 PROVISIONING = FOLDER / "grafana" / "provisioning"
+TEXTS = {".md", ".py", ".yaml"}
 ON_LOOPBACK = "${SPECDECODE_BIND:-127.0.0.1}:"
 
 Tree = dict[str, Any]
@@ -167,10 +170,10 @@ def test_the_collector_writes_where_the_stores_listen() -> None:
     assert environment["OTELCOL_LISTEN"] == "0.0.0.0"
     assert "--web.listen-address=0.0.0.0:9090" in SERVICES["prometheus"]["command"]
     assert environment["OTELCOL_REMOTE_WRITE_URL"] == f"{SOURCES['prometheus']['url']}/api/v1/write"
-    assert environment["OTELCOL_LOGS_URL"] == f"{SOURCES['loki']['url']}/otlp"
+    assert environment["OTELCOL_LOGS_URL"] == f"${{OTELCOL_LOGS_URL:-{SOURCES['loki']['url']}/otlp}}"
     protocols = loaded(FOLDER / "tempo" / "tempo.yaml")["distributor"]["receivers"]["otlp"]["protocols"]
     port = protocols["http"]["endpoint"].rpartition(":")[2]
-    assert environment["OTELCOL_TRACES_URL"] == f"http://tempo:{port}"
+    assert environment["OTELCOL_TRACES_URL"] == f"${{OTELCOL_TRACES_URL:-http://tempo:{port}}}"
 
 
 @pytest.mark.parametrize("store", ["tempo", "loki"])
@@ -197,6 +200,25 @@ def test_each_link_between_stores_leads_to_one_that_is_there() -> None:
     assert (exemplar["name"], derived["matcherRegex"]) == ("trace_id", "trace_id")
 
 
+def test_tempo_answers_the_metrics_that_dashboards_ask_it_for() -> None:
+    counted = re.compile(r"\|\s*(rate|count_over_time|\w+_over_time)\(")
+    asked = [
+        one for name in NAMES for one in queries(dashboard(name)) if one.kind == "tempo" and counted.search(one.expr)
+    ]
+    assert asked
+    tempo = loaded(FOLDER / "tempo" / "tempo.yaml")
+    assert "local-blocks" in tempo["overrides"]["defaults"]["metrics_generator"]["processors"]
+    generator = tempo["metrics_generator"]
+    # Kept for as long as traces are, and spans of kind INTERNAL too, which all of ours are.
+    assert generator["processor"]["local_blocks"] == {"flush_to_storage": True, "filter_server_spans": False}
+    folders = [
+        generator["storage"]["path"],
+        generator["traces_storage"]["path"],
+        tempo["storage"]["trace"]["wal"]["path"],
+    ]
+    assert len(set(folders)) == len(folders)
+
+
 def test_grafana_shows_the_dashboards_of_this_repository() -> None:
     (provider,) = loaded(PROVISIONING / "dashboards" / "specdecode.yaml")["providers"]
     assert mounted_at("grafana", provider["options"]["path"]) == "./grafana/dashboards"
@@ -214,6 +236,21 @@ def test_prometheus_has_the_generated_rules_beside_its_configuration() -> None:
 def test_the_readme_names_every_variable() -> None:
     used = set(re.findall(r"\$\{([A-Z_]+)", (FOLDER / "compose.yaml").read_text(encoding="utf-8")))
     assert used <= set(re.findall(r"`([A-Z_]+)`", (FOLDER / "README.md").read_text(encoding="utf-8")))
+
+
+def test_whoever_is_told_to_start_it_is_told_of_the_password() -> None:
+    """Else the first thing that they see is an error."""
+    root = FOLDER.parent
+    told = {path: path.read_text(encoding="utf-8") for path in (*root.glob("*.md"), *root.glob("docs/**/*.md"))}
+    for folder in (FOLDER, root / "otel_specdecode"):
+        told |= {path: path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.suffix in TEXTS}
+    found = [
+        (path.name, "GRAFANA_ADMIN_PASSWORD=" in text[max(0, start - 120) : start])
+        for path, text in told.items()
+        for start in (match.start() for match in re.finditer(r"docker compose -f \S+compose[.]yaml up", text))
+    ]
+    assert {name for name, _ in found} >= {"README.md", "compose.yaml", "command.py"}
+    assert [name for name, has_it in found if not has_it] == []
 
 
 @pytest.mark.e2e

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,14 @@ from typing import Any
 import pytest
 
 from collector.grafana.gates import GRID, DashboardError, check
-from collector.grafana.promql import FILTERS, PROCESSES, alerts, grown, known_series, selector
-from collector.grafana.quiet import MAY_BE_EMPTY
-from collector.grafana.reading import defaults, expand, may_be_empty, panels, queries, variables
+from collector.grafana.promql import FILTERS, PROCESSES, alerts, known_series, selector
+from collector.grafana.reading import defaults, expand, panels, queries, variables
 from collector.rulekit.promql import names_in
 from collector.rulekit.render import RUNBOOKS
 from otel_specdecode.thresholds import thresholds
 from tests.collector.dashboards import FOLDER, NAMES, dashboard
+from tests.collector.quiet import GUARD, MAY_BE_EMPTY, SCRAPED, may_be_empty
+from tests.programs import ROOT
 
 pytestmark = pytest.mark.source
 
@@ -140,14 +143,6 @@ def test_alerts_are_those_of_the_chosen_services_and_of_their_machines() -> None
     assert of_machines.endswith(f'and on (node) {PROCESSES}{{job=~"$job", node=~"$node"}}))')
 
 
-def test_a_counter_that_is_new_has_grown_by_its_value() -> None:
-    chosen = selector("specdecode_rollback_bursts_total")
-    assert grown("specdecode_rollback_bursts_total", "node") == (
-        f"sum by (node) (({chosen} unless ({chosen} offset $__rate_interval or {chosen} offset $__range))"
-        f" or increase({chosen}[$__rate_interval]))"
-    )
-
-
 def overrides(panel: dict[str, Any]) -> set[tuple[str, str]]:
     return {
         (one["matcher"]["options"], each["id"])
@@ -221,9 +216,9 @@ def test_what_may_be_empty_is_a_query_that_there_is() -> None:
     assert MAY_BE_EMPTY.keys() <= places
     assert all(MAY_BE_EMPTY.values())
     by_place = {one[:3]: may_be_empty(one) for name in NAMES for one in queries(dashboard(name))}
-    assert by_place["specdecode-incident", "Guard scopes", "A"] == "specdecode.guard.scopes comes with the guard"
-    assert by_place["specdecode-incident", "Mean prompt tokens", "A"] is None
-    assert by_place["specdecode-incident", "Mean prompt tokens", "B"] is not None
+    assert by_place["specdecode-incident", "Guard scopes", "A"] == GUARD
+    assert by_place["specdecode-speculation", "Accept rate by model and k", "A"] is None
+    assert by_place["specdecode-speculation", "Accept rate by model and k", "C"] == SCRAPED
 
 
 def test_queries_are_read_from_panels_closed_rows_and_annotations() -> None:
@@ -261,6 +256,13 @@ def test_a_dashboard_opens_on_everything_but_measurements() -> None:
         ('specdecode_request_active{job=~"$service"}', "no variable service"),
         ("rate(specdecode_rollbacks_total[5m])", "a fixed window, 5m,"),
         ("specdecode_request_active offset 1h", "a fixed window, 1h,"),
+        ("rate(specdecode_rollbacks_total[1h])", "a fixed window, 1h,"),
+        ("last_over_time(specdecode_request_active[2h] offset $__rate_interval)", "a fixed window, 2h,"),
+        ("last_over_time(specdecode_request_active[1h] offset 5m)", "a fixed window, 5m,"),
+        (
+            "sum(rate(gen_ai_client_token_usage_sum[$__rate_interval]))",
+            "gen_ai_client_token_usage_sum leaves out requests under an outer GenAI client span",
+        ),
         ("sum(specdecode_request_active) / sum(specdecode_request_active)", "a division by what can be 0"),
         ("specdecode_request_active / (specdecode_request_active + 1)", "a division by what can be 0"),
         ("specdecode_request_active / ((specdecode_request_active > 0) + 1)", "a division by what can be 0"),
@@ -279,6 +281,7 @@ def test_a_query_that_cannot_show_what_it_says_is_refused(expr: str, problem: st
         "specdecode_request_active / on (job) group_left () (sum by (job) (specdecode_request_active) > 0)",
         "specdecode_request_active / 60",
         "increase(specdecode_rollbacks_total[$__range]) and specdecode_request_active offset $__rate_interval",
+        'last_over_time(specdecode_request_active{job="a"}[1h] offset $__rate_interval)',
     ],
 )
 def test_a_query_that_is_guarded_is_taken(expr: str) -> None:
@@ -338,6 +341,7 @@ def test_spans_and_events_are_asked_only_for_attributes_that_they_have(
         ("label_values(specdecode_decode_passes, job)", "no metric specdecode_decode_passes"),
         ('label_values({__name__=~"specdecode_rounds|up"}, job)', "no metric specdecode_rounds"),
         ("label_values(specdecode_request_active, specdecode_cohort)", "no label specdecode_cohort"),
+        ("label_values(gen_ai_client_token_usage_count, job)", "gen_ai_client_token_usage_count leaves out requests"),
         ('label_values(specdecode_request_active{host=~"$node"}, job)', "no label host"),
     ],
 )
@@ -346,6 +350,16 @@ def test_a_variable_lists_only_labels_that_there_are(query: str, problem: str) -
         next(one for one in variables(board) if one["name"] == "job")["query"]["query"] = query
 
     refuses(change, problem)
+
+
+def test_without_its_classes_the_generator_says_what_it_needs_in_one_line() -> None:
+    script = "import sys; sys.modules['grafana_foundation_sdk'] = None; from collector.grafana.__main__ import main; "
+    command = [sys.executable, "-c", script + "sys.exit(main(['--check']))"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Python 3.11 or newer" in line
+    assert "the dev extra" in line
 
 
 def test_a_link_for_every_alert_wants_a_page_for_every_alert(tmp_path: Path) -> None:

@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from collector.grafana.reading import Query, defaults, expand, may_be_empty, queries
+from collector.grafana.reading import Query, defaults, expand, queries
 from tests.collector import everything
 from tests.collector.dashboards import NAMES, dashboard
 from tests.collector.promtool import PROMETHEUS, promtool
+from tests.collector.quiet import FINE, NO_ALERT, NO_PROCESS, SAME_MANIFEST, may_be_empty
 
 pytestmark = [pytest.mark.e2e, pytest.mark.source]
 
 RULES = sorted((PROMETHEUS / "rules").glob("*.yaml"), key=lambda path: path.stem != "recording")
-WHERE_ALL_IS_FINE = {
-    "no alert fires",
-    "the machine is in no such state",
-    "what runs stays the same",
-    "no process begins",
-}
+WHERE_ALL_IS_FINE = {NO_ALERT, FINE, SAME_MANIFEST, NO_PROCESS}
 """Why a query finds nothing while all metrics are there."""
 
 

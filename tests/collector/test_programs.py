@@ -1,4 +1,4 @@
-"""Where the collector and Prometheus are looked for, and what is said of a port."""
+"""What becomes of a program that does not start, and what is said of a port."""
 
 from __future__ import annotations
 
@@ -8,61 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from collector.programs import Program, ProgramError, find_collector, find_prometheus, free_ports, taken
-
-
-def made(path: Path, age: float = 0.0) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\necho 'no such option'\nexit 3\n")
-    path.chmod(0o755)
-    os.utime(path, (1_700_000_000 - age,) * 2)
-    return str(path)
-
-
-def test_the_variable_comes_before_path_and_path_before_what_was_built(tmp_path: Path) -> None:
-    named = made(tmp_path / "named" / "my-collector")
-    built = made(tmp_path / "cache" / "otel-specdecode" / "0123" / "otelcol-specdecode")
-    contrib = made(tmp_path / "bin" / "otelcol-contrib")
-    environment = {"PATH": str(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert find_collector({**environment, "OTEL_SPECDECODE_COLLECTOR": named}) == named
-    assert find_collector(environment) == contrib
-    ours = made(tmp_path / "bin" / "otelcol-specdecode")
-    assert find_collector(environment) == ours
-    assert find_collector({**environment, "PATH": ""}) == built
-
-
-def test_of_several_that_were_built_the_newest_is_taken(tmp_path: Path) -> None:
-    builds = tmp_path / "otel-specdecode"
-    made(builds / "0123" / "otelcol-specdecode", age=10)
-    newest = made(builds / "collector" / "4567" / "otelcol-specdecode")
-    made(builds / "89ab" / "otelcol-specdecode", age=20)
-    (builds / "cdef").mkdir()
-    (builds / "cdef" / "otelcol-specdecode").write_text("a build that was not finished")
-    assert find_collector({"PATH": "", "XDG_CACHE_HOME": str(tmp_path)}) == newest
-
-
-def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    environment = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    assert find_collector(environment) is None
-    assert find_prometheus(environment) is None
-
-
-@pytest.mark.parametrize(
-    ("find", "variable"),
-    [(find_collector, "OTEL_SPECDECODE_COLLECTOR"), (find_prometheus, "OTEL_SPECDECODE_PROMETHEUS")],
-)
-def test_a_variable_that_names_no_program_is_an_error_and_no_reason_to_look_on(
-    find: object, variable: str, tmp_path: Path
-) -> None:
-    made(tmp_path / "prometheus")
-    assert callable(find)
-    with pytest.raises(ProgramError, match=variable) as caught:
-        find({"PATH": str(tmp_path), variable: str(tmp_path / "absent")})
-    assert str(tmp_path) not in str(caught.value)
+from collector.programs import Program, ProgramError, taken
+from tests.e2e.metrics_pages import served
+from tests.e2e.pipeline import free_ports
 
 
 def test_a_program_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
-    command = [made(tmp_path / "program")]
+    command = ["/bin/sh", "-c", "echo 'no such option'; exit 3"]
     program = Program("the program", command, {"PATH": os.defpath}, "http://127.0.0.1:9", tmp_path / "log")
     with pytest.raises(ProgramError, match="the program ended; it said:\nno such option"):
         program.start()
@@ -72,6 +24,15 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
     program = Program("the program", [str(tmp_path)], {}, "http://127.0.0.1:9", tmp_path / "log")
     with pytest.raises(ProgramError, match="the program cannot be started: Permission denied"):
         program.start()
+
+
+def test_a_program_is_asked_directly_and_not_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("urllib.request._opener", None)  # keeps the proxies that the first to ask has found
+    with served("") as page:
+        assert Program("the program", [], {}, f"http://{page.address}/", tmp_path / "log").works()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])

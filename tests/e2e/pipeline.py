@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import pytest
 
 from collector import programs
-from collector.programs import CONFIGURATIONS, PORTS, eventually, free_ports, running
+from collector.finding import COLLECTOR_VARIABLE, find_prometheus
+from collector.programs import CONFIGURATIONS, DIRECT, LOOPBACK, POLL_S, PORTS, STOP_S
 
 __all__ = [
     "CONFIGURATIONS",
@@ -32,6 +35,8 @@ __all__ = [
     "prometheus_program",
 ]
 
+T = TypeVar("T")
+
 COLLECTOR_ABSENT = (
     "needs the collector: scripts/build_collector.py builds it, and OTEL_SPECDECODE_COLLECTOR holds its path"
 )
@@ -40,17 +45,43 @@ PROMETHEUS_ABSENT = "needs the program prometheus, on PATH or in OTEL_SPECDECODE
 
 def collector_program() -> str:
     """Return the path of the collector; skip the test where there is none."""
-    return os.environ.get(programs.COLLECTOR_VARIABLE) or pytest.skip(COLLECTOR_ABSENT)
+    return os.environ.get(COLLECTOR_VARIABLE) or pytest.skip(COLLECTOR_ABSENT)
 
 
 def prometheus_program() -> str:
     """Return the path of Prometheus; skip the test where there is none."""
-    return programs.find_prometheus(os.environ) or pytest.skip(PROMETHEUS_ABSENT)
+    return find_prometheus(os.environ) or pytest.skip(PROMETHEUS_ABSENT)
+
+
+class _Endable(programs.Program):
+    """A program that a test ends, gently or not."""
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; return the exit code.
+
+        Raises:
+            ProgramError: It was never started.
+            subprocess.TimeoutExpired: It does not end.
+        """
+        if self.process is None:
+            raise programs.ProgramError(f"{self.name} was never started")
+        self.process.send_signal(number)
+        return self.process.wait(STOP_S)
 
 
 @dataclass
-class Collector(programs.Collector):
-    """A running collector, with its own counters."""
+class Collector(_Endable, programs.Collector):
+    """A running collector, with its endpoints and its own counters."""
+
+    @property
+    def grpc(self) -> str:
+        """Endpoint of OTLP over gRPC."""
+        return f"http://{LOOPBACK}:{self.ports['GRPC']}"
+
+    @property
+    def http(self) -> str:
+        """Endpoint of OTLP over HTTP."""
+        return f"http://{LOOPBACK}:{self.ports['HTTP']}"
 
     def counter(self, name: str, component: str = "") -> float:
         """Return one of the collector's own counters, 0 if there is none.
@@ -59,14 +90,14 @@ class Collector(programs.Collector):
             name: As the collector itself shows it.
             component: The receiver, processor or exporter whose it is; the sum over all if empty.
         """
-        with urlopen(f"http://127.0.0.1:{self.ports['TELEMETRY']}/metrics", timeout=10) as response:
+        with DIRECT.open(f"http://127.0.0.1:{self.ports['TELEMETRY']}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
         found = (line for line in lines if re.split("[{ ]", line, maxsplit=1)[0] == name)
         return sum(float(line.rsplit(" ", 1)[1]) for line in found if not component or f'"{component}"' in line)
 
 
 @dataclass
-class Prometheus(programs.Prometheus):
+class Prometheus(_Endable, programs.Prometheus):
     """A running Prometheus, with what it knows."""
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
@@ -102,7 +133,7 @@ class Prometheus(programs.Prometheus):
 
     def _ask(self, what: str, **parameters: str) -> Any:
         try:
-            with urlopen(f"{self.url}/api/v1/{what}?{urlencode(parameters)}", timeout=30) as response:
+            with DIRECT.open(f"{self.url}/api/v1/{what}?{urlencode(parameters)}", timeout=30) as response:
                 return json.load(response)["data"]
         except HTTPError as error:
             raise ValueError(error.read().decode()) from None
@@ -150,3 +181,34 @@ def prometheus(
 def plain() -> Mapping[str, str]:
     """Return this process's environment without what would configure OpenTelemetry or a collector."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "OTELCOL_"))}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nothing listens on, on loopback."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+    """Return what `look` finds as soon as that is true, or what it finds last when the time (s) is over."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return found
+
+
+@contextmanager
+def running(program: programs.Program) -> Iterator[None]:
+    """Run a program for the length of a block.
+
+    Raises:
+        ProgramError: It does not work.
+    """
+    try:
+        program.start()
+        yield
+    finally:
+        program.clean_up()

@@ -114,6 +114,8 @@ class Bridged:
 def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridged]:
     """Every captured page, read by one collector, beside a target that is not there."""
     folder = tmp_path_factory.mktemp("bridge")
+    key = folder / "key"
+    key.write_text("sesame\n")
     names = ("llama-server-k4", "llama-server-k20", "llama-server-autoregressive", "vllm", "vllm.openmetrics")
     with ExitStack() as stack:
         database = stack.enter_context(prometheus(folder / "prometheus"))
@@ -126,7 +128,7 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridged]:
         unnamed = tuple(pages[name].address for name in names[1:3])
         vllm = tuple(pages[name].address for name in names[3:])
         stack.enter_context(
-            agent(folder, database, llama=(named, *unnamed), vllm=(*vllm, absent), OTELCOL_LLAMA_KEY="sesame")
+            agent(folder, database, llama=(named, *unnamed), vllm=(*vllm, absent), OTELCOL_LLAMA_KEY_FILE=str(key))
         )
         assert eventually(lambda: len(database.query("up{job=~'llama-server|vllm'}")) == len(names) + 1)
         assert eventually(lambda: len(database.query(series(OUTPUT))) == len(names))
@@ -239,6 +241,31 @@ def test_a_llama_server_is_asked_with_its_key_and_for_the_model_that_is_named(br
     assert asked["llama-server-k20"].path == asked["vllm"].path == "/metrics"
     assert asked["llama-server-k4"].key == "Bearer sesame"
     assert asked["vllm"].key == ""
+
+
+def test_a_key_is_sent_as_its_file_has_it_and_a_new_one_without_a_restart(tmp_path: Path) -> None:
+    keys = ("0123456", "1e5", "a: b")
+    file = tmp_path / "key"
+    file.write_text(keys[0])
+    with (
+        prometheus(tmp_path / "prometheus") as database,
+        served(WORKED) as engine,
+        agent(tmp_path, database, llama=(engine.address,), OTELCOL_LLAMA_KEY_FILE=str(file)),
+    ):
+        for key in keys:
+            file.write_text(key)
+            assert eventually(lambda key=key: engine.asked and engine.asked[-1].key == f"Bearer {key}")
+
+
+@pytest.mark.parametrize("model", ["1.10", "007", "1e5", "a: b"])
+def test_a_model_is_called_as_the_variable_has_it_if_it_looks_like_a_number_too(model: str, tmp_path: Path) -> None:
+    with (
+        prometheus(tmp_path / "prometheus") as database,
+        served(WORKED) as engine,
+        agent(tmp_path, database, llama=(engine.address,), OTELCOL_LLAMA_MODEL=model),
+    ):
+        ((labels, _),) = eventually(lambda: database.query(series(OUTPUT)))
+        assert labels["gen_ai_request_model"] == model
 
 
 def test_models_behind_one_address_have_a_series_each_however_often_they_are_listed(tmp_path: Path) -> None:

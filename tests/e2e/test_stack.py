@@ -167,8 +167,8 @@ def test_it_says_where_to_send_to_and_what_comes_next(tmp_path: Path) -> None:
     assert "OTELCOL_TRACES_URL names a store" in said
 
 
-def test_nothing_listens_beyond_loopback(tmp_path: Path) -> None:
-    with stack(tmp_path) as running:
+def test_nothing_listens_beyond_loopback_whatever_the_environment_says(tmp_path: Path) -> None:
+    with stack(tmp_path, OTELCOL_LISTEN="0.0.0.0") as running:
         connections = [each for program in running.programs().values() for each in program.net_connections("inet")]
     listening = {each.laddr.port: each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
     assert set(map(str, listening)) == set(running.ports.values())

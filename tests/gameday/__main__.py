@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from collector import programs
+from collector.finding import COLLECTOR_VARIABLE, find_collector
 from tests.e2e.pipeline import collector, prometheus
 from tests.gameday.scenarios import MACHINES, SCENARIOS
 from tests.otlp_receiver import Received, otlp_receiver
@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
-    found = programs.find_collector(os.environ)
+    found = find_collector(os.environ)
     if found is None:
         raise SystemExit("There is no collector: scripts/build_collector.py builds it.")
-    os.environ[programs.COLLECTOR_VARIABLE] = found
+    os.environ[COLLECTOR_VARIABLE] = found
     begin, rng = time.time(), random.Random(given.seed)
     truth = _truth(begin, rng)
     given.truth.write_text(json.dumps(truth, indent=2))

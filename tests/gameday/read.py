@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 from collector.grafana.reading import defaults, expand, panels, queries
+from collector.programs import DIRECT
 from tests.programs import ROOT
 
 DASHBOARDS = ROOT / "collector" / "grafana" / "dashboards"
@@ -73,7 +73,7 @@ def _series(given: argparse.Namespace, expression: str) -> None:
     step = given.minutes * 60 / COLUMNS
     start = end - given.minutes * 60
     asked = urlencode({"query": expression, "start": start, "end": end, "step": step})
-    with urlopen(f"{given.url}/api/v1/query_range?{asked}", timeout=60) as response:
+    with DIRECT.open(f"{given.url}/api/v1/query_range?{asked}", timeout=60) as response:
         found = json.load(response)["data"]["result"]
     times = [start + step * place for place in range(COLUMNS + 1)]
     if not found:

@@ -20,7 +20,7 @@ from rich.console import Console
 import otel_specdecode
 from otel_specdecode.demo import terminal
 from otel_specdecode.demo.engines.interface import Engine
-from otel_specdecode.demo.load import report
+from otel_specdecode.demo.load import report, sums_file
 from otel_specdecode.demo.load.crew import Crew
 from otel_specdecode.demo.load.mac.node import Node
 from otel_specdecode.demo.load.outlet import Outlet
@@ -52,13 +52,15 @@ def run(engines: Sequence[Engine], load: Load, *, synthetic: bool = True, json_f
     Raises:
         DemoError: If it cannot go on.
     """
+    if json_file is not None:
+        sums_file.check(json_file)
     endpoint = check_listening()
     console = terminal.make_console()
     with _until_told() as stop, tempfile.TemporaryDirectory(prefix="otel-specdecode-load-") as scratch:
         done = _run(console, engines, load, synthetic, stop, Path(scratch), endpoint)
     report.show(console, done)
     if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(done), indent=1) + "\n", encoding="utf-8")
+        sums_file.write(json_file, json.dumps(report.as_json(done), indent=1) + "\n")
 
 
 def check_listening() -> str:
@@ -79,8 +81,8 @@ def check_listening() -> str:
         if not _listens(url):
             raise DemoError(
                 f"nothing listens at {public_url(url)}. `make stack` starts a collector and Prometheus here, and "
-                "`docker compose -f collector/compose.yaml up` the whole stack; OTEL_EXPORTER_OTLP_ENDPOINT names "
-                "another place"
+                "`GRAFANA_ADMIN_PASSWORD=... docker compose -f collector/compose.yaml up` the whole stack; "
+                "OTEL_EXPORTER_OTLP_ENDPOINT names another place"
             )
     return public_url(urls[0]).removesuffix(f"/v1/{SIGNALS[0]}")
 

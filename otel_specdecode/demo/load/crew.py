@@ -15,11 +15,7 @@ from otel_specdecode.telemetry.tenancy import chosen_tenancy
 
 
 class Crew:
-    """The engines of a load.
-
-    Attributes:
-        dropped: Requests that gave up waiting.
-    """
+    """The engines of a load."""
 
     def __init__(self, engines: Sequence[Engine], load: Load, stop: threading.Event, scratch: Path) -> None:
         """Load the models of every engine, and wait for that.
@@ -27,16 +23,16 @@ class Crew:
         Args:
             engines: The engines.
             load: What each is asked for.
-            stop: Ends all before their time.
+            stop: Ends all before their time. Set too once one has failed: what the others would send is half a load.
             scratch: Folder for derived models.
 
         Raises:
             BaseException: What the first engine raised that could not be loaded.
         """
-        self.dropped = 0
         self._load = load
         self._stop = stop
         self._go = threading.Event()
+        self._drivers: list[Driver] = []
         self._failures: list[BaseException] = []
         loaded = [threading.Event() for _ in engines]
         self._threads = [
@@ -48,14 +44,18 @@ class Crew:
         for event in loaded:
             event.wait()
         if self._failures:
-            self._stop.set()
             self.work()
+
+    @property
+    def dropped(self) -> int:
+        """Requests that gave up waiting; all of them once `work` has ended."""
+        return sum(driver.dropped for driver in self._drivers)
 
     def work(self) -> None:
         """Begin, and return when all have ended.
 
         Raises:
-            BaseException: What the first one raised that failed.
+            BaseException: What the first one raised that failed; it ends the others.
         """
         self._go.set()
         for thread in self._threads:
@@ -73,12 +73,13 @@ class Crew:
                 self._go.wait()
                 plan = arrivals(self._load, engine.name, ways)
                 driver = Driver(_WithTenant(streams), plan, self._load.seconds, self._stop)
+                self._drivers.append(driver)
                 driver.run()
-                self.dropped += driver.dropped
             finally:
                 streams.close()
         except BaseException as error:
             self._failures.append(error)
+            self._stop.set()
         finally:
             loaded.set()
 

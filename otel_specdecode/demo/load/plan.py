@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,9 @@ from otel_specdecode.demo.needs import DemoError
 
 Way = Literal["alone", "draft k=4", "draft k=2", "prompt lookup", "draft k=0", "bad draft"]
 """How a request is generated."""
+
+DRAFT_LENGTHS: Mapping[Way, int] = {"draft k=4": 4, "draft k=2": 2, "draft k=0": 0, "bad draft": 4}
+"""Tokens of a proposal, in the ways that have a draft model."""
 
 TENANTS = ("acme", "globex")
 NOISY_TENANT = TENANTS[1]

@@ -6,17 +6,18 @@ import inspect
 import queue
 import threading
 import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from types import ModuleType
 from typing import Any
 
-from otel_specdecode.engines.arguments import checked
+from otel_specdecode.engines.arguments import checked, integer
 from otel_specdecode.engines.mlx_lm.calls import PROVIDER, CallReader
 from otel_specdecode.engines.mlx_lm.served import GONE, Kinds, ServedCall, WatchedQueue, asked_for, sampler_arguments
 from otel_specdecode.engines.mlx_lm.streams import Args, Here, Kwargs, Wrapped
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Exchange, HttpRequest, Relay
-from otel_specdecode.generation.request import Request
+from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Request
 from otel_specdecode.generation.stream import error_type
 
 COMPLETIONS = ("/v1/completions", "/v1/chat/completions", "/chat/completions")
@@ -24,6 +25,9 @@ HEALTH, MODELS = "/health", "/v1/models"
 ONE_MODEL = f"{MODELS}/{{model}}"
 
 NOT_IMPLEMENTED = 501
+
+ENGINE_BYPASS = "engine_bypass"
+"""Fallback reason of a request whose draft the server never asks."""
 
 
 def route_of(method: str, target: str) -> str | None:
@@ -187,15 +191,29 @@ class ServerHooks:
             return None
 
     def _request(self, provider: Any, arguments: Any) -> Request:
-        """Return what runs for a batched request: the loaded model; the server batches nothing that has a draft."""
-        model, tokenizer = provider.model, provider.tokenizer
-        return Request(
+        """Return what runs for a batched request: the loaded model, alone.
+
+        mlx-lm 0.30 batches requests of a draft too once it has batched others, and passes the draft over.
+        """
+        model, draft = provider.model, provider.draft_model
+        request = Request(
             operation="text_completion",
             provider=PROVIDER,
-            model=self._reader.model_name(model, tokenizer),
+            model=self._reader.model_name(model, provider.tokenizer),
             sampling=sampler_arguments(arguments),
             passes_shared=True,
             pair=self._reader.pair("none", model, None),
+        )
+        if draft is None:
+            return request
+        length = integer(arguments.num_draft_tokens)
+        return replace(
+            request,
+            requested_mode="speculative",
+            method="draft_model",
+            draft_model=self._reader.models.name_of(draft),
+            draft_max_tokens=length,
+            fallback_reason=ZERO_DRAFT_LENGTH if length == 0 else ENGINE_BYPASS,
         )
 
 

@@ -250,8 +250,19 @@ def test_where_nothing_listens_it_says_so_and_what_to_start(engine: str, closed_
     assert text == ""
     assert f"nothing listens at http://127.0.0.1:{closed_port}" in errors
     assert "make stack" in errors
-    assert "compose" in errors
+    assert "GRAFANA_ADMIN_PASSWORD=... docker compose" in errors
     assert "Traceback" not in errors
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_load(tmp_path: Path, engine: str) -> None:
+    with otlp_receiver() as (url, received):
+        process = start(url, "--engine", engine, "--json", str(tmp_path / "absent" / "sums.json"))
+        text, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert text == ""
+    assert "sums.json cannot be written: No such file or directory" in errors
+    assert "Traceback" not in errors
+    assert not received.requests
 
 
 def test_a_signal_that_is_switched_off_is_refused(engine: str) -> None:

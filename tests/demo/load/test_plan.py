@@ -7,10 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from otel_specdecode.demo.load.plan import NOISY_TENANT, TENANTS, Arrival, Way, arrivals, load_of
+from otel_specdecode.demo.load.plan import DRAFT_LENGTHS, NOISY_TENANT, TENANTS, Arrival, Way, arrivals, load_of
 from otel_specdecode.demo.needs import DemoError
 
 ALL: tuple[Way, ...] = ("alone", "draft k=4", "draft k=2", "prompt lookup", "draft k=0", "bad draft")
+
+
+def test_every_way_with_a_draft_model_has_the_length_that_its_name_says() -> None:
+    assert set(DRAFT_LENGTHS) == set(ALL) - {"alone", "prompt lookup"}
+    for way, length in DRAFT_LENGTHS.items():
+        assert way in {f"draft k={length}", "bad draft"}
 
 
 def planned(seconds: float = 600, rate: float = 2, seed: int = 1, ways: tuple[Way, ...] = ALL) -> list[Arrival]:

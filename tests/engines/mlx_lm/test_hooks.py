@@ -322,7 +322,7 @@ def test_an_unexpected_version_stays_bare(
         hooks.install(FoldingObserver())
         during = engine_functions()
         hooks.remove()
-    changed = {key[1] for key in before if before[key] is not during[key]}
+    changed = {key[1] for key in before if before[key] is not during[key] and key != ("mlx_lm.server", "Queue")}
     assert changed == {"load", "make_sampler"}
     assert [record.message for record in caplog.records] == [
         (

@@ -48,6 +48,13 @@ CLOCKS_NS = 5_000_000
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
+RELEASE = tuple(map(int, mlx_lm.__version__.split(".")[:2]))
+TELLS_OF_ITS_CACHE = pytest.mark.skipif(RELEASE < (0, 31), reason="mlx-lm tells of its prompt cache since 0.31")
+STOPS = pytest.mark.skipif(RELEASE < (0, 31), reason="before mlx-lm 0.31 it generates on when its client has gone")
+CHATS = pytest.mark.skipif(RELEASE < (0, 30), reason="before mlx-lm 0.30 chats fail with newer transformers")
+ANSWERS_WHAT_IT_REFUSES = pytest.mark.skipif(RELEASE < (0, 32), reason="before mlx-lm 0.32 its handler raises instead")
+
+
 @pytest.fixture(params=["batched", "speculative"])
 def server(request: pytest.FixtureRequest, telemetry: Telemetry) -> Iterator[LocalServer]:
     """The server in each of the two ways that it runs requests: together, and with a draft one by one."""
@@ -65,10 +72,6 @@ def batching(telemetry: Telemetry) -> Iterator[LocalServer]:
 def drafting(telemetry: Telemetry) -> Iterator[LocalServer]:
     with local_server(*DRAFT) as running:
         yield running
-
-
-RELEASE = tuple(map(int, mlx_lm.__version__.split(".")[:2]))
-ANSWERS_WHAT_IT_REFUSES = pytest.mark.skipif(RELEASE < (0, 32), reason="before mlx-lm 0.32 its handler raises instead")
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -115,7 +118,7 @@ def usage(span: ReadableSpan) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("path", "operation"), [(TEXT, "text_completion"), (CHAT, "chat")])
+@pytest.mark.parametrize(("path", "operation"), [(TEXT, "text_completion"), pytest.param(CHAT, "chat", marks=CHATS)])
 def test_a_generation_is_a_child_of_its_request_in_the_clients_trace(
     server: LocalServer, telemetry: Telemetry, path: str, operation: str, stream: bool
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_generation_is_a_child_of_its_request_in_the_clients_trace(
     assert finish_reason(generation) == answer.finish_reason
 
 
+@CHATS
 def test_both_modes_conform_and_have_the_same_fields(telemetry: Telemetry) -> None:
     """But for those that only a draft has, and prefill passes, which a batch shares."""
     keys = {}
@@ -148,6 +152,7 @@ def test_both_modes_conform_and_have_the_same_fields(telemetry: Telemetry) -> No
     assert_conformant(spans=telemetry.spans(), metrics=telemetry.metrics_data(), logs=telemetry.logs())
 
 
+@TELLS_OF_ITS_CACHE
 def test_a_batched_request_is_autoregressive_and_its_counts_add_up(batching: LocalServer, telemetry: Telemetry) -> None:
     answer = batching.ask(TEXT, ASKED[TEXT])
     found = attributes(pair(telemetry, answer)[1])
@@ -193,10 +198,13 @@ def test_a_client_may_choose_draft_and_draft_length(telemetry: Telemetry) -> Non
             body = {**ASKED[TEXT], "draft_model": DRAFT[1], "num_draft_tokens": length}
             found[length] = attributes(pair(telemetry, server.ask(TEXT, body))[1])
         back = attributes(pair(telemetry, server.ask(TEXT, ASKED[TEXT]))[1])
+    bypassed = RELEASE[:2] == (0, 30)
     for length in (2, 4):
         assert found[length][Attr.SPECDECODE_DRAFT_MAX_TOKENS] == length
         assert found[length][Attr.SPECDECODE_DRAFT_MODEL] == "draft"
-        assert found[length][Attr.SPECDECODE_MODE] == "speculative"
+        assert found[length][Attr.SPECDECODE_REQUESTED_MODE] == "speculative"
+        reason = found[length].get(Attr.SPECDECODE_FALLBACK_REASON)
+        assert reason == ("engine_bypass" if bypassed else None), "mlx-lm 0.30 batches drafts as well"
     modes = (Attr.SPECDECODE_MODE, Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_FALLBACK_REASON)
     assert [found[0][key] for key in modes] == ["autoregressive", "speculative", "zero_draft_length"]
     assert (back[Attr.SPECDECODE_MODE], back[Attr.SPECDECODE_METHOD]) == ("autoregressive", "none")
@@ -219,6 +227,7 @@ def test_few_tokens(server: LocalServer, telemetry: Telemetry, limit: int) -> No
     assert (usage(generation), finish_reason(generation)) == (answer.usage, "length")
 
 
+@STOPS
 def test_a_stop_string_is_the_end_that_the_server_says_it_is(server: LocalServer, telemetry: Telemetry) -> None:
     whole = server.ask(TEXT, {**ASKED[TEXT], "max_tokens": 7})
     word = whole.body["choices"][0]["text"].split()[2]
@@ -229,6 +238,7 @@ def test_a_stop_string_is_the_end_that_the_server_says_it_is(server: LocalServer
     assert usage(generation) == answer.usage
 
 
+@TELLS_OF_ITS_CACHE
 def test_turns_of_a_chat_reuse_the_prompt_cache_and_counts_stay_those_of_the_response(
     server: LocalServer, telemetry: Telemetry
 ) -> None:
@@ -243,6 +253,7 @@ def test_turns_of_a_chat_reuse_the_prompt_cache_and_counts_stay_those_of_the_res
     assert any(reused)
 
 
+@TELLS_OF_ITS_CACHE
 def test_a_reused_cache_that_lacks_its_last_token_is_a_hazard(drafting: LocalServer, telemetry: Telemetry) -> None:
     """A speculative run that ends on the target's own token: the next turn skips that token."""
     first = drafting.ask(TEXT, {"prompt": "Tell me a story", "max_tokens": 12})
@@ -258,6 +269,7 @@ def test_a_reused_cache_that_lacks_its_last_token_is_a_hazard(drafting: LocalSer
 # Waiting
 
 
+@CHATS
 def test_queue_and_time_to_first_token_are_what_the_client_waits(server: LocalServer, telemetry: Telemetry) -> None:
     _, generation = pair(telemetry, server.ask(CHAT, ASKED[CHAT]))
     request, _ = of(telemetry, generation.context.trace_id)
@@ -288,6 +300,7 @@ def test_a_request_that_waits_is_not_active_and_has_waited_for_the_one_before(
     assert telemetry.total("specdecode.request.active") == 0
 
 
+@CHATS
 def test_requests_that_are_batched_run_side_by_side(batching: LocalServer, telemetry: Telemetry) -> None:
     first = batching.send(TEXT, {**ENDLESS, "max_tokens": 200})
     stream = first.response()
@@ -314,6 +327,7 @@ def broke_off(telemetry: Telemetry, sent: Sent) -> ReadableSpan:
     return generation
 
 
+@STOPS
 def test_a_client_that_goes_away_in_the_middle_ends_its_generation(server: LocalServer, telemetry: Telemetry) -> None:
     sent = server.send(TEXT, ENDLESS)
     stream = sent.response()
@@ -329,7 +343,7 @@ def test_a_client_that_goes_away_in_the_middle_ends_its_generation(server: Local
 def test_a_client_that_goes_away_before_the_first_token(server: LocalServer, telemetry: Telemetry) -> None:
     """The server finds out when it writes, and a draft's generation goes on if that was the head of the answer."""
     if RELEASE < (0, 32) and server.generator.model_provider.draft_model is None:
-        pytest.skip("before mlx-lm 0.32 the server's generating thread dies of it")
+        pytest.skip("before mlx-lm 0.32 a batch dies of requests with a bias beside others")
     sent = server.send(TEXT, {**ENDLESS, "prompt": "Tell me a story. " * 80, "max_tokens": 50})
     until(lambda: telemetry.points("specdecode.request.started") != [])
     sent.go_away()
@@ -351,6 +365,7 @@ def test_a_client_that_goes_away_while_it_waits(drafting: LocalServer, telemetry
     assert attributes(generation)[Attr.SPECDECODE_QUEUE_DURATION] > 0
 
 
+@STOPS
 def test_nothing_is_kept_of_requests_that_are_over(server: LocalServer, telemetry: Telemetry) -> None:
     for body in (ASKED[TEXT], {**ASKED[TEXT], **STREAMED}, {"prompt": 7}, {**ASKED[TEXT], "model": "/nowhere"}):
         server.ask(TEXT, body)
@@ -371,7 +386,7 @@ def test_nothing_is_kept_of_requests_that_are_over(server: LocalServer, telemetr
 @pytest.mark.parametrize(
     ("path", "body", "method", "name", "status"),
     [
-        (TEXT, "{", "", f"POST {TEXT}", 400),
+        pytest.param(TEXT, "{", "", f"POST {TEXT}", 400, marks=CHATS),
         pytest.param(TEXT, {"max_tokens": 3}, "", f"POST {TEXT}", 400, marks=ANSWERS_WHAT_IT_REFUSES),
         pytest.param(TEXT, {"max_tokens": "many"}, "", f"POST {TEXT}", 400, marks=ANSWERS_WHAT_IT_REFUSES),
         (CHAT, {**ASKED[CHAT], "model": "/nowhere/at-all"}, "", f"POST {CHAT}", 404),
@@ -436,6 +451,7 @@ def test_tenant_and_session_of_a_clients_baggage_reach_the_generation(
     assert Attr.SPECDECODE_TENANT_ID not in other
 
 
+@CHATS
 def test_prompts_and_answers_are_kept_only_where_the_user_opted_in(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {}
     for choice in ("NO_CONTENT", "SPAN_ONLY"):
@@ -465,6 +481,7 @@ def test_requests_of_excluded_urls_have_no_span_but_their_generations_do(monkeyp
 # The server itself
 
 
+@CHATS
 @pytest.mark.parametrize("options", [(), DRAFT], ids=["batched", "speculative"])
 def test_answers_are_those_of_a_bare_server(options: tuple[str, ...]) -> None:
     bodies = [(path, {**body, **more}) for path, body in ASKED.items() for more in ({}, STREAMED, {"seed": 3})]

@@ -11,15 +11,14 @@ from typing import Any
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_specdecode.demo.load.driver import Stream
-from otel_specdecode.demo.load.plan import Arrival, Way
+from otel_specdecode.demo.load.plan import DRAFT_LENGTHS, Arrival, Way
 from otel_specdecode.demo.load.streams.prompts import BAD_NOISE, Prompts, prompts
 from otel_specdecode.tiny_pair import gguf, model_path
 
-WAYS: tuple[Way, ...] = ("alone", "draft k=4", "draft k=2", "prompt lookup", "draft k=0", "bad draft")
+WAYS: tuple[Way, ...] = ("alone", *DRAFT_LENGTHS, "prompt lookup")
 
 _CONTEXT = 2048
 _OPTIONS: dict[str, Any] = {"n_ctx": _CONTEXT, "n_threads": 1, "n_threads_batch": 1, "verbose": False}
-_LENGTHS: dict[Way, int] = {"draft k=4": 4, "draft k=2": 2, "draft k=0": 0, "bad draft": 4}
 _MOST = 4
 """Llamas for each way."""
 
@@ -110,7 +109,7 @@ class LlamaCppStreams:
         from otel_specdecode.engines.llama_cpp.model_draft import ModelDraft
 
         file = self._bad if way == "bad draft" else self._draft
-        draft = ModelDraft(str(file), self._vocabulary, num_pred_tokens=_LENGTHS[way], **_OPTIONS)
+        draft = ModelDraft(str(file), self._vocabulary, num_pred_tokens=DRAFT_LENGTHS[way], **_OPTIONS)
         self._closers.append(draft.close)
         return draft
 

@@ -9,13 +9,12 @@ from typing import Any
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_specdecode.demo.load.driver import Stream
-from otel_specdecode.demo.load.plan import Arrival, Way
+from otel_specdecode.demo.load.plan import DRAFT_LENGTHS, Arrival, Way
 from otel_specdecode.demo.load.streams.prompts import BAD_NOISE, Prompts, prompts
 from otel_specdecode.tiny_pair import chat_tokens, model_path
 
-WAYS: tuple[Way, ...] = ("alone", "draft k=4", "draft k=2", "draft k=0", "bad draft")
+WAYS: tuple[Way, ...] = ("alone", *DRAFT_LENGTHS)
 
-_LENGTHS: dict[Way, int] = {"draft k=4": 4, "draft k=2": 2, "draft k=0": 0, "bad draft": 4}
 _FAILS_AT = 5
 
 
@@ -67,7 +66,7 @@ class MLXStreams:
         sampling: dict[str, Any] = {"top_p": 0.95, "top_k": 40} if temperature else {}
         if way != "alone":
             more["draft_model"] = self._bad if way == "bad draft" else self._draft
-            more["num_draft_tokens"] = _LENGTHS[way]
+            more["num_draft_tokens"] = DRAFT_LENGTHS[way]
         stream: Stream = stream_generate(
             self._model,
             self._tokenizer,
