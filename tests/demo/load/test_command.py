@@ -192,13 +192,14 @@ def test_a_burst_is_found_where_the_draft_was_bad(tmp_path: Path) -> None:
         *("--minutes", "0.6", "--engine", "llama_cpp", "--rate", "8", "--no-synthetic-mac"),
         *("--burst-at", str(BURST_AT), "--burst-seconds", str(BURST_SECONDS)),
     )
-    (burst,) = found.document["real"]["bursts"]
+    burst, *more = found.document["real"]["bursts"]
     planned = found.document["bad_draft"]
     assert planned["start"]["epoch"] - found.document["start"]["epoch"] == pytest.approx(BURST_AT)
-    assert 0 < burst["start"]["epoch"] - planned["start"]["epoch"] < 4
-    assert abs(burst["end"]["epoch"] - planned["end"]["epoch"]) < 4
+    assert planned["start"]["epoch"] < burst["start"]["epoch"] < planned["end"]["epoch"]
+    # Requests that met the bad draft run on with it to their end.
+    assert planned["start"]["epoch"] < burst["end"]["epoch"] < planned["end"]["epoch"] + 15
     assert "globex" in burst["attributes"][Attr.SPECDECODE_BURST_TENANTS]
-    assert total(found.of(Metrics.SPECDECODE_ROLLBACK_BURSTS)) == 1
+    assert total(found.of(Metrics.SPECDECODE_ROLLBACK_BURSTS)) == 1 + len(more)
     assert found.document["real"]["total"]["counts"][Attr.SPECDECODE_IN_BURST]["true"] > 10
     assert found.document["synthetic"] is None
     assert "Burst detected:" in found.text
