@@ -221,7 +221,7 @@ class BurstDetector:
         Returns:
             Whether a burst has begun, and the burst that has ended, None if none has.
         """
-        ended = self.settle(at)
+        ended = self._settle(at)
         if not counts.finished_rounds:
             return False, ended
         if self._current is None:
@@ -237,17 +237,37 @@ class BurstDetector:
     def settle(self, now: int) -> Burst | None:
         """End a burst whose rounds have stopped coming, and forget rounds that are too old to be judged with new ones.
 
+        Where the clock was turned back, what came before cannot be judged with what comes now.
+
+        Args:
+            now: Wall clock (ns).
+
         Returns:
             The burst that has ended, None if none has.
         """
-        last = max((block.end for block in (*self._window, *([self._current] if self._current else []))), default=now)
-        silent = (now - last) / NANOSECONDS
+        if -self._silent(now) <= self._rule["idle"]:
+            return self._settle(now)
+        ended = self.finish()
+        self._forget()
+        return ended
+
+    def _settle(self, at: int) -> Burst | None:
+        """As settle(), at a time that may lie behind that of other streams, since a consumer may hold one for long."""
+        silent = self._silent(at)
         if self._open is not None and silent > self._rule["idle"]:
             return self._end()
         if silent > self._rule["stale"]:
-            self._window.clear()
-            self._current = None
+            self._forget()
         return None
+
+    def _silent(self, at: int) -> float:
+        """Return for how long (s) there was no round before a time; below 0 if there was one after it."""
+        blocks = [*self._window, *([self._current] if self._current else [])]
+        return (at - max((block.end for block in blocks), default=at)) / NANOSECONDS
+
+    def _forget(self) -> None:
+        self._window.clear()
+        self._current = None
 
     def mark(self, source: Source) -> bool:
         """Take note that a request ends.

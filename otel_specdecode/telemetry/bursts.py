@@ -20,6 +20,7 @@ from otel_specdecode.telemetry.events import emit_burst
 from otel_specdecode.telemetry.instruments import Instruments
 from otel_specdecode.telemetry.labels import Labels, draft_length_label
 from otel_specdecode.telemetry.names import Metrics
+from otel_specdecode.thresholds import thresholds
 
 
 class _Speculation(NamedTuple):
@@ -75,7 +76,7 @@ class BurstWatch:
         if self._closed or not counts.finished_rounds:
             return
         watched = _of(request)
-        _, detector = self._detectors.setdefault(watched, (request, BurstDetector()))
+        detector = self._detector(watched, request)
         began, ended = detector.observe(at, counts, seconds, source)
         if ended is not None:
             self._tell(request, ended)
@@ -83,6 +84,18 @@ class BurstWatch:
             self._open[watched] = labels
             self._instruments.change(Metrics.SPECDECODE_ROLLBACK_BURST_ACTIVE, labels, 1)
             self._instruments.add(Metrics.SPECDECODE_ROLLBACK_BURSTS, 1, labels, context)
+
+    def _detector(self, watched: _Speculation, request: Request) -> BurstDetector:
+        """Return what watches a draft; of very many drafts the one whose rounds came longest ago is forgotten."""
+        found = self._detectors.pop(watched, None) or (request, BurstDetector())
+        self._detectors[watched] = found
+        if len(self._detectors) > thresholds()["labels"]["configurations"]:
+            first = next(iter(self._detectors))
+            forgotten, detector = self._detectors.pop(first)
+            ended = detector.finish()
+            if ended is not None:
+                self._tell(forgotten, ended)
+        return found[1]
 
     def mark(self, request: Request, source: Source) -> bool:
         """Return whether a request that ends now belongs to a burst."""

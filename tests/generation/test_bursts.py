@@ -164,6 +164,32 @@ def test_rounds_of_long_ago_are_not_judged_with_new_ones() -> None:
     assert not stream.detector.in_burst
 
 
+def test_where_the_clock_is_turned_back_a_burst_ends_and_lasts_no_longer_than_it_did() -> None:
+    stream = Stream()
+    stream.idle(10_000)
+    stream.run(10, 0.0)
+    assert stream.detector.in_burst
+    stream.idle(-3_600)
+    burst = stream.detector.settle(round(stream.now * NANOSECONDS))
+    assert not stream.detector.in_burst
+    assert burst is not None
+    assert (burst.end - burst.start) / NANOSECONDS == pytest.approx(10, abs=2)
+    stream.run(10, 0.0)
+    assert stream.detector.in_burst
+
+
+def test_a_part_of_a_stream_that_its_reader_held_for_long_ends_no_burst() -> None:
+    stream = Stream()
+    stream.run(100, 0.0)
+    stream.now -= 60
+    stream.feed(counts([0] * 5), 0.2)
+    assert stream.detector.in_burst
+    stream.now += 60
+    stream.run(10, 0.0)
+    (burst,) = stream.bursts()
+    assert burst.rounds > 100 * 26
+
+
 def test_who_was_hit_is_told_worst_first() -> None:
     stream = Stream()
     stream.run(200, 0.7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from otel_specdecode.telemetry.instruments import instruments_of
 from otel_specdecode.telemetry.names import Attr, Event
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.testing.checker import assert_conformant
-from otel_specdecode.testing.fake import FakeClock, Script, accepted_rounds, fake_stream
+from otel_specdecode.testing.fake import FakeClock, Script, accepted_rounds, fake_request, fake_stream
 
 GOOD = Script(rounds=accepted_rounds((4, 3, 4, 2) * 25, 4))
 BAD = Script(rounds=accepted_rounds((0,) * 100, 4))
@@ -104,6 +105,20 @@ def test_the_child_of_a_fork_shows_that_no_burst_goes_on(telemetry: Telemetry) -
     instruments_of(telemetry.meter_provider).forget_what_goes_on()
     play(telemetry, GOOD)
     assert [point.value for point in telemetry.points("specdecode.rollback_burst.active")] == [0]
+
+
+def test_of_very_many_drafts_those_of_long_ago_are_forgotten(telemetry: Telemetry) -> None:
+    """A burst that goes on is told before it is."""
+    observer = telemetry.listener()
+    for number in range(80):
+        request = dataclasses.replace(fake_request(BAD), draft_model=f"draft-{number}")
+        for _ in range(3):
+            list(fake_stream(observer, BAD, FakeClock(), request))
+    assert telemetry.total("specdecode.rollback_bursts") == 80
+    assert telemetry.total("specdecode.rollback_burst.active") == 64
+    assert [event[Attr.SPECDECODE_DRAFT_MODEL] for event in told(telemetry)] == [
+        f"draft-{place}" for place in range(16)
+    ]
 
 
 def test_tenants_are_told_with_their_rejected_tokens(telemetry: Telemetry) -> None:
