@@ -12,7 +12,7 @@ import wrapt
 
 from benchmarks.streams import DRAFT, MODEL, K
 from otel_specdecode.engines.mlx_lm.calls import CallReader
-from otel_specdecode.engines.mlx_lm.streams import StreamHooks
+from otel_specdecode.engines.mlx_lm.streams import Here, StreamHooks
 from otel_specdecode.generation.observer import Observer, Relay
 from otel_specdecode.identity.names import Loaded
 from otel_specdecode.testing.fake import WORKED_EXAMPLE
@@ -66,7 +66,7 @@ class SyntheticMLX:
         relay = Relay()
         relay.observer = observer
         outer, steps = self.stream_generate, (self.generate_step, self.speculative_generate_step)
-        hooks = StreamHooks(relay, reader, outer, steps)
+        hooks = StreamHooks(relay, reader, Here(), outer, steps)
         replaced: Any = self
         replaced.stream_generate = wrapt.FunctionWrapper(outer, hooks.stream_generate)
         replaced.generate_step = wrapt.FunctionWrapper(steps[0], hooks.generate_step)
