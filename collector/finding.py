@@ -21,6 +21,8 @@ BUILDS = "~/.cache/otel-specdecode"
 def find_collector(environment: Mapping[str, str]) -> str | None:
     """Return the path of a collector: named by a variable, on PATH, or the newest one built; None where there is none.
 
+    It is absolute, since programs are started in other folders.
+
     Raises:
         ProgramError: The variable names no program.
     """
@@ -28,7 +30,7 @@ def find_collector(environment: Mapping[str, str]) -> str | None:
 
 
 def find_prometheus(environment: Mapping[str, str]) -> str | None:
-    """Return the path of Prometheus: named by a variable, or on PATH; None where there is none.
+    """Return the absolute path of Prometheus: named by a variable, or on PATH; None where there is none.
 
     Raises:
         ProgramError: The variable names no program.
@@ -38,12 +40,11 @@ def find_prometheus(environment: Mapping[str, str]) -> str | None:
 
 def _find(environment: Mapping[str, str], variable: str, names: Sequence[str]) -> str | None:
     path = environment.get("PATH", "")
-    if named := environment.get(variable):
-        found = shutil.which(named, path=path)
-        if found is None:
-            raise ProgramError(f"{variable} names nothing that can be run.")
-        return found
-    return next(filter(None, (shutil.which(name, path=path) for name in names)), None)
+    named = environment.get(variable)
+    found = next(filter(None, (shutil.which(name, path=path) for name in ([named] if named else names))), None)
+    if named and found is None:
+        raise ProgramError(f"{variable} names nothing that can be run.")
+    return str(Path(found).absolute()) if found else None
 
 
 def _newest_built(environment: Mapping[str, str]) -> str | None:
@@ -55,4 +56,4 @@ def _newest_built(environment: Mapping[str, str]) -> str | None:
         for path in folder.glob(pattern)
         if os.access(path, os.X_OK) and path.is_file()
     ]
-    return str(max(built, key=lambda path: path.stat().st_mtime)) if built else None
+    return str(max(built, key=lambda path: path.stat().st_mtime).absolute()) if built else None

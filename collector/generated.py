@@ -63,4 +63,5 @@ def _written(stale: Sequence[str], made: Mapping[str, str], root: Path) -> int:
 
 
 def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8") == text
+    # What is not UTF-8 becomes characters that no generator writes.
+    return path.is_file() and path.read_text(encoding="utf-8", errors="surrogateescape") == text

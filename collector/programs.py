@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ CONFIGURATIONS = Path(__file__).parent
 LOOPBACK = "127.0.0.1"
 START_S = 60.0
 STOP_S = 30.0
+SLOW_S = 2.0
 POLL_S = 0.05
 
 DIRECT = build_opener(ProxyHandler({}))
@@ -29,6 +31,10 @@ PORTS = ("GRPC", "HTTP", "HEALTH", "TELEMETRY", "WRITE")
 
 class ProgramError(Exception):
     """A program is not there, does not start, or has ended; the message says what to do or what it said last."""
+
+
+def _silent(_text: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass
@@ -91,15 +97,27 @@ class Program:
         """Whether it was started and has ended."""
         return self.process is not None and self.process.poll() is not None
 
-    def clean_up(self) -> None:
-        """End it whatever state it is in."""
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
+    def clean_up(self, say: Callable[[str], object] = _silent, hurried: Callable[[], object] = lambda: False) -> None:
+        """End it whatever state it is in.
+
+        Args:
+            say: Is told once if that takes long.
+            hurried: Once it says so, the program is killed.
+        """
+        if self.process is None or self.ended():
+            return
+        self.process.terminate()
+        begun = time.monotonic()
+        while not self.ended():
+            waited = time.monotonic() - begun
+            if hurried() or waited > STOP_S:
                 self.process.kill()
                 self.process.wait()
+            elif waited > SLOW_S:
+                say(f"Waiting for {self.name} to end ...")
+                say = _silent
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(POLL_S)
 
     def said(self) -> str:
         """Return what it wrote so far."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -69,8 +70,8 @@ class Port:
             ProgramError: The variable holds no port.
         """
         text = environment.get(self.variable) or str(self.default)
-        if not text.isdecimal() or not 0 < int(text) < 65536:
-            raise ProgramError(f"{self.variable} is not a port: {text}")
+        if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+            raise ProgramError(f"{self.variable} is not a port: {text[:20]}")
         return int(text)
 
 
@@ -89,11 +90,15 @@ class Ending:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._again = threading.Event()
         self.number: int = signal.SIGTERM
 
     def listen(self) -> Callable[[], None]:
         """Take signals from now on; return what gives them back to whoever had them."""
-        before = {number: signal.signal(number, self._ask) for number in ENDINGS}
+        # Under nohup the end of the terminal is not meant to be the end of this.
+        hung_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        taken_over = [number for number in ENDINGS if hung_up or number != signal.SIGHUP]
+        before = {number: signal.signal(number, self._ask) for number in taken_over}
 
         def give_back() -> None:
             for number, handler in before.items():
@@ -105,6 +110,10 @@ class Ending:
         """Whether a signal came."""
         return self._asked.is_set()
 
+    def hurried(self) -> bool:
+        """Whether Ctrl-C came once the end had been asked for."""
+        return self._again.is_set()
+
     def wait(self, seconds: float) -> bool:
         """Return whether a signal came, at the latest when the time (s) is over."""
         return self._asked.wait(seconds)
@@ -113,6 +122,8 @@ class Ending:
         if not self._asked.is_set():
             self.number = number
             self._asked.set()
+        elif number == signal.SIGINT:
+            self._again.set()
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -144,13 +155,22 @@ def _run(folder: Path, environment: Mapping[str, str], ending: Ending) -> None:
             program.start(ending.asked)
             if ending.asked():
                 return
-        print(_welcome(agent, database, folder, environment), flush=True)
+        _say(_welcome(agent, database, folder, environment))
         _watch((database, agent), ending)
-        print("Stopping.", flush=True)
+        _say("Stopping.")
     finally:
         # The collector first: it hands on what it has.
         for program in (agent, database):
-            program.clean_up()
+            program.clean_up(lambda text: _say(f"{text} Ctrl-C kills it."), ending.hurried)
+
+
+def _say(text: str) -> None:
+    """Print, if anybody still reads it."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        # What is still held back would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _programs(folder: Path, environment: Mapping[str, str]) -> tuple[Prometheus, Collector]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_specdecode.version import __version__
 
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from otel_specdecode.demo.engines.interface import ModelChoice
 
 INTERRUPTED = 130
+WEEK = 7 * 24 * 60
+"""In minutes."""
+
+
+class Finite(click.FloatRange):
+    """A number in a range, which what is no number is not: it compares with nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,11 +85,13 @@ def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, 
 
 
 @main.command("demo-load")
-@click.option("--minutes", type=click.FloatRange(min=0.05), default=10.0, show_default=True, help="For how long.")
+@click.option(
+    "--minutes", type=Finite(min=0.05, max=WEEK), default=10.0, show_default=True, help="For how long, a week at most."
+)
 @click.option("--engine", help="The engine that runs it, mlx or llama_cpp.  [default: each that is installed]")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0.01),
+    type=Finite(min=0.01, max=100),
     default=1.0,
     show_default=True,
     help="Requests a second on each engine, in the mean.",
@@ -83,12 +99,12 @@ def demo(model: ModelChoice, engine: str | None, out: Path, tokens: int | None, 
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all that is random.")
 @click.option(
     "--burst-at",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0, max=WEEK * 60),
     help="Seconds after which the draft becomes a bad one.  [default: in the middle]",
 )
 @click.option(
     "--burst-seconds",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0, max=WEEK * 60),
     help="For how many seconds; 0 for never.  [default: 20, or a third of a short run]",
 )
 @click.option(
@@ -113,7 +129,8 @@ def demo_load(
     leave, a fallback and a few errors; for some seconds the draft is a bad one, so that a burst of rollbacks is found.
     Beside it runs a synthetic Mac, under that name: captured readings of one that gets low on power, hot and short of
     memory, and generations without an engine. It goes to OTEL_EXPORTER_OTLP_ENDPOINT, by default
-    http://localhost:4317, and prints what it sent when it ends.
+    http://localhost:4317, and prints what it sent when it ends. The exit status is 1 if nothing was taken, and 130
+    after Ctrl-C.
     """
     from otel_specdecode.demo.needs import DemoError, check_packages, choose
 
@@ -124,9 +141,13 @@ def demo_load(
         from otel_specdecode.demo.load.plan import load_of
 
         load = load_of(minutes * 60, rate, seed, burst_at, burst_seconds)
-        run(engines, load, synthetic=synthetic_mac, json_file=json_file)
+        ended = run(engines, load, synthetic=synthetic_mac, json_file=json_file)
     except DemoError as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    if not ended:
+        sys.exit(INTERRUPTED)
 
 
 @main.command()

@@ -48,6 +48,14 @@ def test_a_bad_option_is_answered_in_one_sentence(arguments: list[str], told: st
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("option", ["--minutes", "--rate", "--burst-at", "--burst-seconds"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e12"])
+def test_a_load_has_an_end_and_a_pace(option: str, value: str) -> None:
+    result = invoke("demo-load", option, value)
+    assert result.exit_code == 2
+    assert "not in the range" in result.output or "is not a finite number" in result.output
+
+
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Modules that cannot be found; a test adds to them."""

@@ -31,6 +31,15 @@ def test_the_variable_comes_before_path_and_path_before_what_was_built(tmp_path:
     assert find_collector({**environment, "PATH": ""}) == built
 
 
+def test_a_path_is_absolute_however_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = made(tmp_path / "bin" / "prometheus")
+    built = made(tmp_path / "cache" / "otel-specdecode" / "0123" / "otelcol-specdecode")
+    monkeypatch.chdir(tmp_path)
+    assert find_prometheus({"OTEL_SPECDECODE_PROMETHEUS": "./bin/prometheus"}) == program
+    assert find_prometheus({"PATH": "bin"}) == program
+    assert find_collector({"PATH": "", "XDG_CACHE_HOME": "cache"}) == built
+
+
 def test_of_several_that_were_built_the_newest_is_taken(tmp_path: Path) -> None:
     builds = tmp_path / "otel-specdecode"
     made(builds / "0123" / "otelcol-specdecode", age=10)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from collector.programs import Program, ProgramError, taken
 from tests.e2e.metrics_pages import served
 from tests.e2e.pipeline import free_ports
+from tests.proc import wait_for
 
 
 def test_a_program_that_ends_at_once_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -24,6 +27,37 @@ def test_a_program_that_cannot_be_run_is_an_error(tmp_path: Path) -> None:
     program = Program("the program", [str(tmp_path)], {}, "http://127.0.0.1:9", tmp_path / "log")
     with pytest.raises(ProgramError, match="the program cannot be started: Permission denied"):
         program.start()
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[Program]:
+    """A program that answers and does not end when it is asked to."""
+    with served("") as page:
+        command = ["/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
+        program = Program("the program", command, {"PATH": os.defpath}, f"http://{page.address}/", tmp_path / "log")
+        program.start()
+        wait_for(lambda: "ready" in program.said())
+        yield program
+        program.clean_up(hurried=lambda: True)
+
+
+def test_a_program_that_is_slow_to_end_is_told_of_once_and_killed_in_the_end(
+    stubborn: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.programs.SLOW_S", 0.1)
+    monkeypatch.setattr("collector.programs.STOP_S", 0.5)
+    said: list[str] = []
+    stubborn.clean_up(said.append)
+    assert said == ["Waiting for the program to end ..."]
+    assert stubborn.process
+    assert stubborn.process.returncode == -signal.SIGKILL
+
+
+def test_a_program_that_is_slow_to_end_is_killed_at_once_for_one_in_a_hurry(stubborn: Program) -> None:
+    said: list[str] = []
+    stubborn.clean_up(said.append, lambda: True)
+    assert stubborn.ended()
+    assert said == []
 
 
 def test_a_program_is_asked_directly_and_not_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -18,7 +19,17 @@ from otel_specdecode.telemetry.names import Enum, Metric, Metrics
 from otel_specdecode.testing.fake import WORKED_EXAMPLE, Script, accepted_rounds
 from otel_specdecode.tiny_pair import model_path
 from tests.e2e.metrics_pages import OPEN_METRICS, Page, count, page, served
-from tests.e2e.pipeline import CONFIGURATIONS, Collector, Prometheus, collector, eventually, free_ports, prometheus
+from tests.e2e.pipeline import (
+    CONFIGURATIONS,
+    Collector,
+    Prometheus,
+    collector,
+    collector_program,
+    eventually,
+    free_ports,
+    plain,
+    prometheus,
+)
 from tests.e2e.services import service
 from tests.engines.llama_cpp.llama_server import VARIABLE, program, running
 
@@ -278,6 +289,69 @@ def test_models_behind_one_address_have_a_series_each_however_often_they_are_lis
             assert eventually(lambda name=name: database.total(f"count by (gen_ai_request_model) ({name})") == 2)
         assert {each.path for each in router.asked} == {"/metrics?model=a", "/metrics?model=b"}
         assert not {line for line in process.said().splitlines() if "\terror\t" in line}
+
+
+# Pages that are not what they should be
+
+BY_POSITION_SOURCE = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+
+
+def test_what_is_no_count_and_no_place_has_no_value(tmp_path: Path) -> None:
+    numbers = {"0": "5", "1": "NaN", "2": "+Inf", "3": "-4"}
+    places = dict.fromkeys(["-1", "1.5", "x", "", "007", "9" * 30], "7")
+    text = "".join(
+        f'{BY_POSITION_SOURCE}{{position="{place}"}} {value}\n' for place, value in {**numbers, **places}.items()
+    )
+    with (
+        prometheus(tmp_path / "prometheus") as database,
+        served(f"# TYPE {BY_POSITION_SOURCE} counter\n{text}{BY_POSITION_SOURCE} 7\n{WORKED}") as engine,
+        agent(tmp_path, database, llama=(engine.address,)) as process,
+    ):
+        assert eventually(lambda: database.total(series(OUTPUT)) == 27)
+        assert [
+            (labels["specdecode_draft_position"], value) for labels, value in database.query(series(BY_POSITION))
+        ] == [("0", 5)]
+        assert not {line for line in process.said().splitlines() if "\terror\t" in line}
+
+
+def test_a_page_that_is_far_too_large_is_not_read_and_the_log_says_why(tmp_path: Path) -> None:
+    name = "llamacpp:tokens_predicted_total"
+    samples = "".join(f'{name}{{slot="{number}"}} 1\n' for number in range(20_001))
+    with (
+        prometheus(tmp_path / "prometheus") as database,
+        served(f"# TYPE {name} counter\n{samples}") as many,
+        served(f"# {'x' * 8_400_000}\n{WORKED}") as large,
+        agent(tmp_path, database, llama=(many.address,), vllm=(large.address,)) as process,
+    ):
+        down = 'count(up{job=~"llama-server|vllm"} == 0)'
+        assert eventually(lambda: database.total(down) == 2)
+        assert database.total(series(OUTPUT)) is None
+        assert '"error": "sample limit exceeded"' in process.said()
+        assert '"error": "body size limit exceeded"' in process.said()
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ("127.0.0.1:8000", "unmarshal errors"),
+        ("[[::1]:8000]", "unmarshal errors"),
+        ("[http://127.0.0.1:8000]", "is not a valid hostname"),
+        ("[127.0.0.1:8000/metrics]", "is not a valid hostname"),
+        ('["[::1]:8000"]', ""),
+    ],
+)
+def test_a_list_of_targets_that_is_not_well_written_is_refused(targets: str, told: str, tmp_path: Path) -> None:
+    files = [part for name in ("agent.yaml", "bridge.yaml") for part in ("--config", str(CONFIGURATIONS / name))]
+    done = subprocess.run(
+        [collector_program(), "validate", *files],
+        env={**plain(), "OTELCOL_STORAGE": str(tmp_path), "OTELCOL_VLLM": targets},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not told)
+    assert told in done.stderr
 
 
 # Restarts

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +74,7 @@ class Stack:
     def wait(self) -> tuple[int, str]:
         """Wait for its end; return the exit code and what it wrote to stderr."""
         said, errors = self.process.communicate(timeout=STOP_S)
-        self.said += said.splitlines()
+        self.said += (said or "").splitlines()
         return self.process.returncode, errors
 
 
@@ -90,10 +90,10 @@ def variables(rest: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def begun(rest: Path, **more: str) -> Iterator[Stack]:
+def begun(rest: Path, prefix: Sequence[str] = (), **more: str) -> Iterator[Stack]:
     environment = variables(rest, **more)
     process = subprocess.Popen(
-        [sys.executable, "-m", "collector.stack"],
+        [*prefix, sys.executable, "-m", "collector.stack"],
         env=environment,
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -113,9 +113,9 @@ def begun(rest: Path, **more: str) -> Iterator[Stack]:
 
 
 @contextmanager
-def stack(rest: Path, **more: str) -> Iterator[Stack]:
+def stack(rest: Path, prefix: Sequence[str] = (), **more: str) -> Iterator[Stack]:
     """Run the stack for the length of a block, which begins once it has said that it is there."""
-    with begun(rest, **more) as made:
+    with begun(rest, prefix, **more) as made:
         assert made.process.stdout
         for line in made.process.stdout:
             made.said.append(line)
@@ -201,6 +201,37 @@ def test_a_signal_ends_it_and_leaves_nothing(number: signal.Signals, code: int, 
     assert not list(tmp_path.iterdir())
 
 
+def test_under_nohup_the_end_of_the_terminal_does_not_end_it(tmp_path: Path) -> None:
+    with stack(tmp_path, prefix=("nohup",)) as running:
+        os.killpg(running.process.pid, signal.SIGHUP)
+        running.process.send_signal(signal.SIGINT)  # the code is that of the first signal that counts
+        assert running.wait()[0] == 130
+
+
+def test_it_ends_cleanly_though_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    with stack(tmp_path) as running:
+        programs = running.programs()
+        assert running.process.stdout
+        running.process.stdout.close()
+        running.process.stdout = None
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == (0, "")
+    assert ended(programs)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_ctrl_c_kills_what_is_slow_to_end(tmp_path: Path) -> None:
+    with stack(tmp_path) as running:
+        for program in running.programs().values():
+            program.suspend()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.stdout
+        running.said += iter(running.process.stdout.readline, "Waiting for the collector to end ... Ctrl-C kills it.\n")
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == (130, "")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_signal_while_it_starts_ends_it_too(tmp_path: Path) -> None:
     with begun(tmp_path) as running:
         assert eventually(running.programs)
@@ -239,9 +270,9 @@ def test_a_port_that_is_wanted_twice_is_named_with_both_variables(tmp_path: Path
     assert "set OTELCOL_HTTP_PORT to another" in errors
 
 
-@pytest.mark.parametrize("text", ["70000", "0", "http", "-1"])
+@pytest.mark.parametrize("text", ["70000", "0", "http", "-1", "\N{FULLWIDTH DIGIT FOUR}317", "9" * 5000])
 def test_what_is_no_port_is_refused(text: str, tmp_path: Path) -> None:
-    assert refused(tmp_path, OTELCOL_HTTP_PORT=text) == f"OTELCOL_HTTP_PORT is not a port: {text}\n"
+    assert refused(tmp_path, OTELCOL_HTTP_PORT=text) == f"OTELCOL_HTTP_PORT is not a port: {text[:20]}\n"
 
 
 def test_a_program_that_is_missing_is_named_with_how_to_get_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from opentelemetry import baggage, context
 
@@ -13,9 +14,12 @@ from otel_specdecode.demo.load.driver import Driver, Stream, Streams
 from otel_specdecode.demo.load.plan import Arrival, Load, Way, arrivals
 from otel_specdecode.telemetry.tenancy import chosen_tenancy
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Crew:
-    """The engines of a load."""
+    """The engines of a load. As a context manager it leaves no engine behind, whether they were begun or not."""
 
     def __init__(self, engines: Sequence[Engine], load: Load, stop: threading.Event, scratch: Path) -> None:
         """Load the models of every engine, and wait for that.
@@ -34,17 +38,28 @@ class Crew:
         self._go = threading.Event()
         self._drivers: list[Driver] = []
         self._failures: list[BaseException] = []
-        loaded = [threading.Event() for _ in engines]
-        self._threads = [
-            threading.Thread(target=self._run, args=(engine, scratch / engine.name, event), name=f"load-{engine.name}")
-            for engine, event in zip(engines, loaded, strict=True)
-        ]
+        self._threads: list[threading.Thread] = []
+        try:
+            self._load_all(engines, scratch)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Nothing more to begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.close()
+
+    def close(self) -> None:
+        """End what has not ended by itself, engines that wait to begin included."""
+        if any(thread.is_alive() for thread in self._threads):
+            self._stop.set()
+        self._go.set()
         for thread in self._threads:
-            thread.start()
-        for event in loaded:
-            event.wait()
-        if self._failures:
-            self.work()
+            thread.join()
 
     @property
     def dropped(self) -> int:
@@ -60,6 +75,20 @@ class Crew:
         self._go.set()
         for thread in self._threads:
             thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _load_all(self, engines: Sequence[Engine], scratch: Path) -> None:
+        loaded = []
+        for engine in engines:
+            event = threading.Event()
+            arguments = (engine, scratch / engine.name, event)
+            thread = threading.Thread(target=self._run, args=arguments, name=f"load-{engine.name}")
+            thread.start()
+            self._threads.append(thread)
+            loaded.append(event)
+        for event in loaded:
+            event.wait()
         if self._failures:
             raise self._failures[0]
 

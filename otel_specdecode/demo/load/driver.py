@@ -105,7 +105,7 @@ class Driver:
 
     def _admit(self, now: float) -> None:
         """Open streams for those that have come, while there is room. One whose models are in use lets others by."""
-        while self._next is not None and self._next.at <= now:
+        while self._next is not None and self._next.at <= now and not self._stop.is_set():
             self._waiting.append(self._next)
             self._next = next(self._plan, None)
         while self._waiting and now - self._waiting[0].at > PATIENCE_SECONDS:

@@ -33,6 +33,9 @@ class Outlet:
         Args:
             resource: Says which service.
             endpoint: Where it goes if the environment does not say: that of the exporters themselves.
+
+        Raises:
+            ValueError: If the SDK does not take what a variable says.
         """
         self.resource = resource
         self.sums = Sums()
@@ -45,7 +48,11 @@ class Outlet:
         self.logger_provider = LoggerProvider(resource, shutdown_on_exit=False)
         sink = cast(Any, _BurstSink(self.bursts))
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(sink))
-        self._export.attach(self.tracer_provider, self.logger_provider, self.sums.add)
+        try:
+            self._export.attach(self.tracer_provider, self.logger_provider, self.sums.add)
+        except ValueError:
+            self.finish()  # the metrics are being sent already
+            raise
 
     @property
     def providers(self) -> tuple[TracerProvider, MeterProvider, LoggerProvider]:

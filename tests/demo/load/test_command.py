@@ -31,11 +31,25 @@ REAL, SYNTHETIC = "demo-load", "demo-load-synthetic"
 BURST_AT, BURST_SECONDS = 20.0, 8.0
 
 
-def start(url: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
+PROGRAM = "from otel_specdecode.cli import main; main()"
+SLOW_TO_BEGIN = f"""
+import signal
+from otel_specdecode.demo import needs
+
+def choose(engine):
+    print("begun", flush=True)
+    signal.pause()
+
+needs.choose = choose
+{PROGRAM}
+"""
+
+
+def start(url: str, *arguments: str, program: str = PROGRAM, **more: str) -> subprocess.Popen[str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("OTEL_", "FORCE_COLOR"))}
     told = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
     return subprocess.Popen(
-        [sys.executable, "-c", "from otel_specdecode.cli import main; main()", "demo-load", *arguments],
+        [sys.executable, "-c", program, "demo-load", *arguments],
         env={**kept, **QUIET, "NO_PROXY": "127.0.0.1", **told, **more},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -225,8 +239,8 @@ def closed_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly_with_all_that_was_sent(tmp_path: Path, engine: str, number: int) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_it_cleanly_with_all_that_was_sent(tmp_path: Path, engine: str, number: int, code: int) -> None:
     file = tmp_path / "sums.json"
     with otlp_receiver() as (url, received):
         process = start(url, "--minutes", "5", "--engine", engine, "--rate", "4", "--json", str(file))
@@ -235,13 +249,48 @@ def test_a_signal_ends_it_cleanly_with_all_that_was_sent(tmp_path: Path, engine:
         process.send_signal(number)
         text, errors = process.communicate(timeout=60)
     assert time.monotonic() - began < 20
-    assert process.returncode == 0, errors
+    assert process.returncode == code, errors
     assert "Stopped before its time." in text
     assert "Traceback" not in errors
     document = json.loads(file.read_text(encoding="utf-8"))
     assert document["interrupted"]
     assert document["real"]["spans"]["exported"] + document["synthetic"]["spans"]["exported"] == len(received.spans())
     assert total(series(received, REAL, Metrics.SPECDECODE_REQUEST_STARTED.name)) == document["real"]["spans"]["ended"]
+
+
+def test_ctrl_c_before_anything_has_begun_ends_it_without_a_traceback(engine: str, closed_port: int) -> None:
+    process = start(f"http://127.0.0.1:{closed_port}", "--engine", engine, program=SLOW_TO_BEGIN)
+    assert process.stdout
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_if_nobody_reads_what_it_says_it_ends_and_leaves_nothing(tmp_path: Path, engine: str) -> None:
+    with otlp_receiver() as (url, _):
+        process = start(url, "--minutes", "5", "--engine", engine, TMPDIR=str(tmp_path))
+        assert process.stdout
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdout = None
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
+    assert not list(tmp_path.glob("otel-specdecode-*"))
+
+
+def test_if_nothing_was_taken_it_says_where_to_look_and_fails(engine: str) -> None:
+    with otlp_receiver() as (url, received):
+        process = start(url, "--minutes", "0.05", "--engine", engine, OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
+        text, errors = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert f"no span was taken at {url}, which was spoken to over grpc" in errors
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL" in errors
+    assert "were not taken" in text
+    assert not received.requests
 
 
 def test_where_nothing_listens_it_says_so_and_what_to_start(engine: str, closed_port: int) -> None:

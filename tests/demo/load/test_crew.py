@@ -74,6 +74,30 @@ def test_an_engine_that_dies_ends_the_others_and_is_told_at_once(
     assert max(living.came) < LOAD.seconds / 2
 
 
+def test_a_crew_that_was_never_begun_ends_with_its_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    waiting = Streams()
+    with pytest.raises(BrokenPipeError), crew_of(monkeypatch, tmp_path, waiting=waiting):
+        raise BrokenPipeError
+    assert not [thread for thread in threading.enumerate() if thread.name == "load-waiting"]
+    assert waiting.came == []
+
+
+def test_an_engine_that_gets_no_thread_ends_those_that_have_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "load-second":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        crew_of(monkeypatch, tmp_path, first=Streams(), second=Streams())
+    assert not [thread for thread in threading.enumerate() if thread.name == "load-first"]
+
+
 def test_an_engine_that_cannot_be_loaded_is_told_before_anything_is_sent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -155,3 +155,18 @@ def test_a_halt_closes_what_is_open() -> None:
     assert streams.held == 0
     assert [each.at for each in streams.released] == [0.0, 0.5]
     assert len(streams.tokens) < 60
+
+
+def test_a_halt_ends_a_crowd_that_comes_all_at_once() -> None:
+    time = Time()
+    streams = FakeStreams(time)
+
+    def crowd() -> Iterator[Arrival]:
+        for number in range(5000):
+            if number == 10:
+                time.set()
+            yield PLAIN
+
+    driver = Driver(streams, crowd(), 10.0, time, time)
+    driver.run()
+    assert driver.dropped + len(streams.released) == 10
