@@ -37,7 +37,9 @@ ENDED = series("gen_ai.server.request.duration", "count")
 TOKENS = series("specdecode.decode.tokens")
 TOKENS_PER_SECOND = "suffix: tokens/s"
 SPEEDUP_RECORD = "node:specdecode_decode_speedup:ratio5m"
+USUAL_RECORD = "node:specdecode_usual_decode_speedup:median1d"
 SERVICE_RECORD = "node:specdecode_service_speedup:ratio30m"
+_USUAL = "Usual: the median of a day up to half an hour ago, known after an hour and a half."
 BY_MODE = "{{specdecode_mode}}"
 BY_DRAFT = "{{gen_ai_request_model}} k={{specdecode_draft_length}} {{specdecode_context_tier}} {{job}} {{node}}"
 
@@ -139,8 +141,9 @@ def _latency() -> Iterator[Panel]:
 
 
 def _gains() -> Iterator[Panel]:
-    about = of_rule(SPEEDUP_RECORD, FEW_REQUESTS, NO_BASELINE, LEFT_OUT)
-    yield lines("Decode speed-up", about, "suffix: x", Query(selector(SPEEDUP_RECORD), BY_DRAFT), steps=SPEEDUP)
+    about = of_rule(SPEEDUP_RECORD, FEW_REQUESTS, NO_BASELINE, LEFT_OUT, _USUAL)
+    both = Query(selector(SPEEDUP_RECORD), BY_DRAFT), Query(selector(USUAL_RECORD), f"usual: {BY_DRAFT}")
+    yield lines("Decode speed-up", about, "suffix: x", *both, steps=SPEEDUP)
     about = of_rule(SERVICE_RECORD, FEW_REQUESTS)
     found = Query(selector(SERVICE_RECORD), BY_DRAFT)
     yield lines("Service speed-up", about, "suffix: x", found, steps=SERVICE_SPEEDUP)

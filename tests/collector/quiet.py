@@ -23,11 +23,13 @@ FINE = "the machine is in no such state"
 NO_BURST = "no burst goes on"
 SAME_MANIFEST = "what runs stays the same"
 NO_PROCESS = "no process begins"
+HISTORY = "only after some hours"
 SWAP = "only where the machine tells of its swap"
 
 MAY_BE_EMPTY: Mapping[tuple[str, str, str], str] = {
     (OVERVIEW, "Alerts that fire", ""): NO_ALERT,
     (INCIDENT, "Alerts that fire", ""): NO_ALERT,
+    (OVERVIEW, "Decode speed-up", "B"): HISTORY,
     (SPECULATION, "Accept rate by model and k", "C"): SCRAPED,
     **{
         (SPECULATION, title, ""): SCRAPED

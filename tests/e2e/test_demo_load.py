@@ -50,7 +50,7 @@ RATE = 3.0
 BASELINE_MARK_S = 300
 """The baseline is read at whole five minutes, so one has to come after enough was served."""
 
-NOT_IN_THIS_LOAD = {quiet.GUARD, quiet.SCRAPED, quiet.HTTP, quiet.NO_ALERT}
+NOT_IN_THIS_LOAD = {quiet.GUARD, quiet.SCRAPED, quiet.HTTP, quiet.NO_ALERT, quiet.HISTORY}
 """Why a panel may be empty here. All other reasons do not hold: the load has both engines, failures and a Mac."""
 
 RECORDED_ELSEWHERE = re.compile(r"http_completions|queue|bridge|usual")
