@@ -26,6 +26,8 @@ from otel_specdecode.telemetry.content import CAPTURE
 
 INSTALL = 'pip install "otel-specdecode[otlp]"'
 
+_SAY_HTTP = "set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+
 _CAPTURES = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
 
 Ask = Callable[[Destination], Verdict]
@@ -85,7 +87,21 @@ def _setup_check(environ: Mapping[str, str]) -> Check:
     if under:
         detail = "opentelemetry-instrument does, in this environment"
     facts = {"distro": distro, "under_opentelemetry_instrument": under}
+    if distro and any(_protocol_is_a_guess(signal, environ) for signal in SIGNALS):
+        detail += ", and speaks gRPC where no protocol is set, to an endpoint that configure() takes for one of HTTP"
+        return Check("otel.setup", "who sets it up", "warn", detail, _SAY_HTTP, facts)
     return Check("otel.setup", "who sets it up", "ok", detail, facts=facts)
+
+
+def _protocol_is_a_guess(signal: Signal, environ: Mapping[str, str]) -> bool:
+    """Return whether configure() works out from the endpoint alone that a signal goes over HTTP."""
+    if "otlp" not in exporter_names(signal, environ):
+        return False
+    try:
+        found = destination(signal, environ)
+    except SettingError:
+        return False
+    return bool(found.endpoint_variable) and not found.protocol_variable and found.protocol == "http/protobuf"
 
 
 def _variables_check(environ: Mapping[str, str]) -> Check:

@@ -30,7 +30,7 @@ def checked(
 
 
 def test_an_endpoint_that_takes_every_signal_is_fine() -> None:
-    checks = checked(HTTP)
+    checks = checked({**HTTP, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"})
     assert checks["otlp.logs"].detail == "http://collector:4318/v1/logs over HTTP: accepted"
     assert {check.status for check in checks.values()} == {"ok"}
 
@@ -170,3 +170,25 @@ def test_who_sets_it_up_follows_from_the_environment() -> None:
     assert "otel_specdecode.configure()" in checked({})["otel.setup"].detail
     under = {"PYTHONPATH": "/venv/opentelemetry/instrumentation/auto_instrumentation:/src"}
     assert checked(under)["otel.setup"].detail == "opentelemetry-instrument does, in this environment"
+
+
+HTTP_PORT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "status"),
+    [
+        (HTTP_PORT, "warn"),
+        ({**HTTP_PORT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "ok"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4317"}, "ok"),
+        ({**HTTP_PORT, "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, "warn"),
+        ({}, "ok"),
+    ],
+)
+def test_an_endpoint_that_the_two_ways_to_set_up_speak_different_protocols_to(
+    environ: dict[str, str], status: str
+) -> None:
+    pytest.importorskip("opentelemetry.distro", reason="needs the [zero-code] extra")
+    check = checked(environ)["otel.setup"]
+    assert check.status == status
+    assert check.fix == ("set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" if status == "warn" else "")
