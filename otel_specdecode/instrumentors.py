@@ -13,7 +13,7 @@ from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.engines.mlx_lm.memory import allocator_memory
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.listener import Listener
-from otel_specdecode.telemetry.sigterm import flush_at_sigterm
+from otel_specdecode.telemetry.sigterm import flush_at_sigterm, leave_sigterm
 
 _mlx_lm = MLXLMHooks()
 _llama_cpp = LlamaCppHooks()
@@ -40,6 +40,9 @@ class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _uninstrument(self, **_: Any) -> None:
         self._hooks.remove()
         self._listener.close()
+        others = (each for each in instrumentors().values() if each is not self)
+        if not any(each.is_instrumented_by_opentelemetry for each in others):
+            leave_sigterm()
 
 
 class MLXLMInstrumentor(_EngineInstrumentor):

@@ -70,7 +70,7 @@ class FoldingObserver:
     def serve(self, _: HttpRequest) -> None:
         """Take no note of HTTP."""
 
-    def begin(self, request: Request, began: int) -> Recording:
+    def begin(self, request: Request, began: int, ago: int) -> Recording:  # noqa: ARG002 - a fold has no time of day
         """Begin a recording."""
         self.recordings.append(Folded(request, began))
         return self.recordings[-1]

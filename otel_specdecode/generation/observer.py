@@ -89,8 +89,14 @@ class Ticket(Protocol):
     def captures_content(self) -> bool:
         """Whether the user opted in to prompt and completion text."""
 
-    def begin(self, request: Request, began: int) -> Recording:
-        """Begin at the first resume, on the generating thread; began is that clock reading (ns)."""
+    def begin(self, request: Request, began: int, ago: int) -> Recording:
+        """Begin to record, on the generating thread.
+
+        Args:
+            request: What was asked for.
+            began: Clock reading (ns) of the first resume.
+            ago: How long ago (ns) that was: what it took to read the request.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +104,10 @@ class HttpRequest:
     """The head of an HTTP request that an engine's own server begins to serve.
 
     Attributes:
-        method: As the client sent it.
-        path: Without the query.
+        method: As the client sent it, empty if the request is none.
+        path: Without query, fragment, and what comes before it in a whole URL; empty if there is none.
         route: The pattern that the server serves the path by, None if it has none.
-        version: Version of HTTP, such as `1.1`.
+        version: Version of HTTP, such as `1.1`; empty if unknown.
         headers: Values by lower-case name; several of one name are joined by commas.
         peer: Address and port of the other end of the connection, None if unknown.
         local: Address and port that it was made to, None if unknown.

@@ -25,6 +25,7 @@ class Generation:
     Attributes:
         ticket: Leave to record it, taken at the call.
         clock: Monotonic clock in ns.
+        began: Clock reading (ns) of the first resume, 0 before it.
         timeline: Token times.
         ledger: Passes.
         content: Prompt and completion text, where the user opted in and the engine's hooks see both.
@@ -38,6 +39,7 @@ class Generation:
         "_ended",
         "_recording",
         "_request",
+        "began",
         "cached_tokens",
         "clock",
         "content",
@@ -59,6 +61,7 @@ class Generation:
         """
         self.ticket = ticket
         self.clock = clock
+        self.began = 0
         self.timeline = Timeline()
         self.ledger = Ledger()
         self.content: Content | None = None
@@ -77,12 +80,12 @@ class Generation:
 
     def begin(self) -> int:
         """Begin to record at the first resume; return its clock reading (ns)."""
-        began = self.clock()
+        began = self.began = self.clock()
         reads_request, self._request = self._request, None
         try:
             request = None if reads_request is None else reads_request(self)
             if request is not None:
-                self._recording = self.ticket.begin(request, began)
+                self._recording = self.ticket.begin(request, began, self.clock() - began)
         except Exception as error:
             report_fault("a generation could not be recorded", error)
         return began

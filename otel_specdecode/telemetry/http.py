@@ -22,11 +22,14 @@ from otel_specdecode.telemetry.names import Attr, Metrics
 EXCLUDED_URLS = ("OTEL_PYTHON_MLX_LM_EXCLUDED_URLS", "OTEL_PYTHON_EXCLUDED_URLS")
 """Environment variables, of which the first that is set counts: regular expressions, separated by commas.
 
-A request in whose path one of them is found has no span and no metric of its own.
+A request in whose URL, such as `http://localhost:8080/health`, one of them is found has no span and no metric of its
+own.
 """
 
 OTHER_METHOD: Final = "_OTHER"
 METHODS = frozenset(("CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"))
+
+MAX_PORT = 65535
 
 _SCHEME: Final = "http"
 _HOST = re.compile(r"(?P<address>\[[^\]]*\]|[^:]*)(?::(?P<port>\d{1,5}))?")
@@ -65,7 +68,7 @@ class Exclusions:
 
     def hold(self, request: HttpRequest) -> bool:
         """Tell whether a request is excluded."""
-        return self._pattern is not None and self._pattern.search(request.path) is not None
+        return self._pattern is not None and self._pattern.search(_url(request)) is not None
 
 
 class HttpExchange:
@@ -119,6 +122,13 @@ class HttpExchange:
             self._span.end(self._wall + duration)
 
 
+def _url(request: HttpRequest) -> str:
+    """Return the URL that a client asked for, without the query, for comparison only."""
+    address, port = request.local or ("", 0)
+    host = f"[{address}]" if ":" in address else address
+    return f"{_SCHEME}://{request.headers.get('host') or f'{host}:{port}'}{request.path}"
+
+
 def _name(request: HttpRequest) -> str:
     method = "HTTP" if _method(request) == OTHER_METHOD else request.method
     return method if request.route is None else f"{method} {request.route}"
@@ -161,7 +171,8 @@ def _server(request: HttpRequest) -> tuple[str | None, int | None]:
     named = _HOST.fullmatch(request.headers.get("host", "").strip())
     if named is None or not named["address"]:
         return request.local or (None, None)
-    return named["address"].strip("[]"), int(named["port"]) if named["port"] else None
+    port = int(named["port"] or 0)
+    return named["address"].strip("[]"), port if 0 < port <= MAX_PORT else None
 
 
 def _known(attributes: Attributes) -> dict[str, str | int]:

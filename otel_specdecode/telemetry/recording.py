@@ -76,9 +76,10 @@ class OTelTicket:
         """Whether the user opted in to prompt and completion text."""
         return self._sinks.capture != "NO_CONTENT"
 
-    def begin(self, request: Request, began: int) -> OTelRecording:
-        """Begin to record; the recording thread starts the span, with the time of now."""
-        recording = OTelRecording(self._sinks, request, self._parent, began, self._under_client_span)
+    def begin(self, request: Request, began: int, ago: int) -> OTelRecording:
+        """Begin to record; the recording thread starts the span, with the time of the first resume."""
+        wall = time.time_ns() - ago
+        recording = OTelRecording(self._sinks, request, self._parent, began, wall, self._under_client_span)
         self._sinks.recorder.ensure_thread()
         self._sinks.recorder.put(recording.start)
         return recording
@@ -117,7 +118,13 @@ class OTelRecording:
     )
 
     def __init__(
-        self, sinks: Sinks, request: Request, parent: Context | OTelRecording, began: int, under_client_span: bool
+        self,
+        sinks: Sinks,
+        request: Request,
+        parent: Context | OTelRecording,
+        began: int,
+        wall: int,
+        under_client_span: bool,
     ) -> None:
         """Note when a generation began.
 
@@ -125,14 +132,15 @@ class OTelRecording:
             sinks: Where it goes.
             request: What was asked for.
             parent: Context of the call, or the recording of the batch that it is part of.
-            began: Clock reading (ns) of the first resume, which is now.
+            began: Clock reading (ns) of the first resume.
+            wall: Time of day (ns since the epoch) of it.
             under_client_span: An outer GenAI client span already counts the request.
         """
         self._sinks = sinks
         self._request = request
         self._parent = parent
         self._began = began
-        self._wall = time.time_ns()
+        self._wall = wall
         self._epoch = sinks.recorder.epoch
         self._under_client_span = under_client_span
         self._declared = declared()

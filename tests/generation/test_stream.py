@@ -201,12 +201,12 @@ def test_telemetry_that_raises_never_reaches_the_caller(caplog: pytest.LogCaptur
     """Begin, progress and finish may all fail: the stream goes on, one warning a cause, no text of the exception."""
 
     class Failing(FoldingObserver):
-        def begin(self, request: Request, began: int) -> Any:
+        def begin(self, request: Request, began: int, ago: int) -> Any:
             raise ValueError("secret prompt")
 
     class FailingLater(FoldingObserver):
-        def begin(self, request: Request, began: int) -> Any:
-            recording = super().begin(request, began)
+        def begin(self, request: Request, began: int, ago: int) -> Any:
+            recording = super().begin(request, began, ago)
             recording.progress = recording.finish = None  # type: ignore[method-assign, assignment]
             return recording
 
@@ -254,8 +254,8 @@ def test_memory_stays_bounded() -> None:
         yield from (1 for _ in range(tokens))
 
     class Forgetful(FoldingObserver):
-        def begin(self, request: Request, began: int) -> Any:
-            recording = super().begin(request, began)
+        def begin(self, request: Request, began: int, ago: int) -> Any:
+            recording = super().begin(request, began, ago)
             recording.deltas = _Nowhere()  # type: ignore[assignment]
             return recording
 

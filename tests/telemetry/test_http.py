@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -94,6 +95,8 @@ def test_a_request_has_what_the_conventions_ask_for_and_nothing_else(listener: L
         ({"headers": {"host": "[::1]:80"}}, {"server.address": "::1", "server.port": 80}),
         ({"headers": {"host": "models.example"}}, {"server.address": "models.example", "server.port": None}),
         ({"headers": {}}, {"server.address": "10.0.0.1", "server.port": 8080, "user_agent.original": None}),
+        ({"headers": {"host": "models.example:65536"}}, {"server.address": "models.example", "server.port": None}),
+        ({"method": "", "version": ""}, {"http.request.method": "_OTHER", "http.request.method_original": ""}),
         ({"headers": {"host": "a:b:c"}}, {"server.address": "10.0.0.1", "server.port": 8080}),
         ({"headers": {}, "local": None}, {"server.address": None, "server.port": None}),
         ({"peer": None}, {"client.address": None, "network.peer.address": None, "network.peer.port": None}),
@@ -186,7 +189,9 @@ def test_suppressed_or_closed_there_is_no_exchange(listener: Listener, telemetry
     [
         ({}, []),
         ({EXCLUDED_URLS[1]: "health"}, ["/health"]),
-        ({EXCLUDED_URLS[0]: "^/v1/models, health"}, ["/health", "/v1/models/x"]),
+        ({EXCLUDED_URLS[0]: "8443/v1/models, health"}, ["/health", "/v1/models/x"]),
+        ({EXCLUDED_URLS[0]: "^http://models.example:8443/health$"}, ["/health"]),
+        ({EXCLUDED_URLS[0]: "^/health"}, []),
         ({EXCLUDED_URLS[0]: "", EXCLUDED_URLS[1]: "health"}, []),
         ({EXCLUDED_URLS[0]: "("}, []),
     ],
@@ -206,3 +211,18 @@ def test_urls_that_are_excluded(
     finally:
         listener.close()
     assert [path for path, exchange in exchanges.items() if exchange is None] == excluded
+
+
+@pytest.mark.parametrize(
+    ("local", "url"),
+    [(("10.0.0.1", 8080), "http://10.0.0.1:8080/v1/completions"), (("::1", 80), "http://[::1]:80/v1/completions")],
+)
+def test_without_a_host_a_url_is_that_of_the_connection(
+    local: tuple[str, int], url: str, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(EXCLUDED_URLS[0], f"^{re.escape(url)}$")
+    listener = telemetry.listener()
+    try:
+        assert listener.serve(replace(REQUEST, headers={}, local=local)) is None
+    finally:
+        listener.close()

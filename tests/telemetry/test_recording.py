@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from otel_specdecode.generation import faults
 from otel_specdecode.generation.observer import Content, Message, text_part
+from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -32,6 +33,7 @@ from otel_specdecode.testing.fake import (
     FakeRound,
     Script,
     accepted_rounds,
+    fake_request,
     fake_stream,
 )
 
@@ -326,3 +328,22 @@ def test_a_stretch_that_was_dropped_publishes_no_wrong_number(
     found = attributes(telemetry.span())
     assert Attr.GEN_AI_USAGE_OUTPUT_TOKENS not in found
     assert telemetry.total("specdecode.request.active") == 0
+
+
+def test_a_span_begins_at_the_first_resume_however_long_it_took_to_read_the_request(telemetry: Telemetry) -> None:
+    clock, taken = FakeClock(), 300 * MILLISECOND
+
+    def reads(_: Generation) -> Request:
+        clock.advance(taken)
+        return fake_request(WORKED)
+
+    ticket = telemetry.listener().admit()
+    assert ticket is not None
+    generation, before = Generation(ticket, reads, clock), time.time_ns()
+    began = generation.begin()
+    after = time.time_ns()
+    generation.end(Ending("closed", clock(), "closed"))
+    span = telemetry.span()
+    assert span.start_time is not None
+    assert before <= span.start_time + taken <= after
+    assert span.end_time == span.start_time + clock() - began

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_specdecode.telemetry import sigterm
 from otel_specdecode.telemetry.sigterm import FLUSH_SECONDS, SIGTERM_FLUSH, flush_at_sigterm
 
 LAUNCHER = Path(sys.executable).parent / "opentelemetry-instrument"
@@ -98,4 +99,54 @@ def test_instrument_alone_leaves_the_signal_to_the_program() -> None:
         "import otel_specdecode, signal; otel_specdecode.instrument(); print(signal.getsignal(15).name)"
     )
     assert (code, printed.strip()) == (0, "SIG_DFL")
+    assert not flush_at_sigterm()
+
+
+HANDLER = "handler = signal.getsignal(15)\nprint(getattr(handler, 'name', 'ours'), flush=True)\n"
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    signals_again = """
+    import otel_specdecode.telemetry.sigterm as sigterm
+    sigterm.FLUSH_SECONDS = 600.0
+    def hangs(timeout):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait()
+    sigterm.flush = hangs
+    """
+    code, _ = run(SPAN + textwrap.dedent(signals_again) + END, str(LAUNCHER))
+    assert code == -signal.SIGTERM
+
+
+def test_the_child_of_a_fork_has_the_default_again_and_a_program_that_forks_keeps_what_it_set() -> None:
+    forks = "pid = os.fork()\n" + HANDLER + "os._exit(0) if pid == 0 else os.waitpid(pid, 0)\n"
+    own = "signal.signal(15, lambda *_: None)\n"
+    assert sorted(run("import os, signal\n" + forks, str(LAUNCHER))[1].split()) == ["SIG_DFL", "ours"]
+    assert run("import os, signal\n" + own + forks, str(LAUNCHER))[1].split() == ["ours", "ours"]
+
+
+def test_without_an_sdk_there_is_nothing_to_flush() -> None:
+    assert run("import signal\n" + HANDLER, str(LAUNCHER))[1].split() == ["ours"]
+    assert run("import signal\n" + HANDLER, str(LAUNCHER), OTEL_SDK_DISABLED="true")[1].split() == ["SIG_DFL"]
+
+
+def test_once_no_engine_is_instrumented_any_more_the_default_is_back() -> None:
+    program = """
+    import signal
+    from otel_specdecode.instrumentors import instrumentors
+    for each in instrumentors().values():
+        each.uninstrument()
+        print(signal.getsignal(15) is signal.SIG_DFL)
+    """
+    assert run(program, str(LAUNCHER))[1].split() == ["False", "True"]
+
+
+def test_where_no_handler_may_be_set_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a sub-interpreter, whose main thread may not either."""
+
+    def refuses(*_: object) -> None:
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    monkeypatch.setattr(sigterm, "_under_zero_code", lambda: True)
+    monkeypatch.setattr(signal, "signal", refuses)
     assert not flush_at_sigterm()

@@ -75,22 +75,23 @@ class MLXLMHooks:
     def _imported(self, module: ModuleType) -> None:
         if self._relay.observer is None:
             return
-        build = {
-            "mlx_lm.utils": self._loading,
-            "mlx_lm.sample_utils": self._samplers,
-            "mlx_lm.generate": self._generation,
-            "mlx_lm.server": self._server,
-        }[module.__name__]
-        warn_of_main_module()
+        name = module.__name__
         try:
-            patches = self._patches.get(module.__name__)
+            warn_of_main_module()
+            build = {
+                "mlx_lm.utils": self._loading,
+                "mlx_lm.sample_utils": self._samplers,
+                "mlx_lm.generate": self._generation,
+                "mlx_lm.server": self._server,
+            }[name]
+            patches = self._patches.get(name)
             if patches is None or not _fits(patches, module):
-                patches = self._patches[module.__name__] = build(module)
+                patches = self._patches[name] = build(module)
             _apply(patches)
             self._relay.anyone_listens()
         except Exception as error:
-            _restore(self._patches.pop(module.__name__, []))
-            report_fault(f"this version of mlx-lm is not watched: {module.__name__} is not as expected", error)
+            _restore(self._patches.pop(name, []))
+            report_fault(f"this version of mlx-lm is not watched: {name} is not as expected", error)
 
     def _loading(self, module: ModuleType) -> list[_Patch]:
         arguments = Arguments(module.load)
@@ -146,6 +147,7 @@ class MLXLMHooks:
             *(_method(handler, name, hooks.serve) for name in methods),
             _method(handler, "send_error", hooks.send_error, inherited=True),
             _method(handler, "send_response", hooks.send_response, inherited=True),
+            _method(handler, "end_headers", hooks.end_headers, inherited=True),
             _method(generator, "generate", hooks.generate),
             _method(generator, "_serve_single", hooks.serve_single),
             _Patch(module.Queue, hooks.make_queue, module, "Queue"),

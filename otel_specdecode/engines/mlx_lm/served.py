@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -65,9 +66,10 @@ class Asked:
 class ServedCall:
     """One completion on its way. It belongs to its queue, and is gone when the server drops that.
 
-    Where the server batches, nobody else sees the request, and this records it: tokens are stamped by the generating
-    thread as it hands them out, and folded by the thread that serves. Where the server runs requests one by one, the
-    engine's own stream is watched, and this tells only what that cannot know.
+    Where the server batches, nobody else sees the request, and this records it, on the generating thread: a client
+    that reads slowly changes nothing. Only an end that the generating thread does not tell comes from the thread that
+    serves. Where the server runs requests one by one, the engine's own stream is watched, and this tells only what
+    that cannot know.
 
     Attributes:
         ticket: Leave to record it, taken on the thread that serves, under the request's own context.
@@ -93,23 +95,30 @@ class ServedCall:
         self._request: Callable[[], Request] | None = request
         self._prompt_tokens: int | None = None
         self._generation: Generation | None = None
+        self._texts: list[str] | None = None
         self._stamps: deque[int] = deque()
         self._last = 0
         self._flush_at = 0
+        self._failure: BaseException | None = None
+        self._left = False
+        self._handing_over = threading.Lock()  # once a second and at the end, never for a token
 
     def pass_on(self, item: Any) -> None:
         """Look at what the generating thread is about to put on the queue. Never raises."""
         try:
             kind = type(item)
             if kind is self._kinds.response:
-                if not self.single:
-                    self._stamps.append(time.perf_counter_ns())
-                if item.finish_reason is not None:
-                    self.finish_reason = item.finish_reason
+                self._respond(item)
             elif kind is tuple:
                 self._progress(*item)
             elif kind is self._kinds.context:
                 self._take(item)
+            elif item is None:
+                if self.finish_reason is not None:
+                    self.end(None, answered=True)
+            elif isinstance(item, BaseException):
+                self._failure = None if self._left else item
+                self.end(item)
         except Exception as error:
             report_fault("a completion of the server could not be recorded", error)
 
@@ -131,9 +140,7 @@ class ServedCall:
     def follow(self, responses: Iterator[Any]) -> Iterator[Any]:
         """Yield what the server's own iterator yields; on the thread that serves."""
         try:
-            for response in responses:
-                self._collect(response)
-                yield response
+            yield from responses
         except (GeneratorExit, *GONE):
             raise  # whoever serves the request knows whether the client got its answer
         except BaseException as error:
@@ -147,12 +154,23 @@ class ServedCall:
 
         Args:
             failure: What the generating thread handed over in the place of tokens.
-            answered: The client got the whole answer. Up to mlx-lm 0.30.7 the thread that serves looks for stop
-                strings, and leaves the tokens that follow.
+            answered: There is a whole answer. Up to mlx-lm 0.30.7 the thread that serves looks for stop strings, and
+                leaves the tokens that follow.
         """
-        generation, self._generation = self._generation, None
-        if generation is None:
-            return
+        with self._handing_over:
+            generation, self._generation = self._generation, None
+            if generation is not None:
+                self._end(generation, failure, answered)
+
+    def is_own(self, failure: BaseException | None) -> bool:
+        """Tell whether an exception is the generating thread's, whatever its class: no client went away then."""
+        return failure is not None and failure is self._failure
+
+    def leave(self) -> None:
+        """Note that nobody serves the request any more; a failure's traceback holds the engine's caches."""
+        self._left, self._failure = True, None
+
+    def _end(self, generation: Generation, failure: BaseException | None, answered: bool) -> None:
         try:
             self._fold(generation)
             at = generation.clock()
@@ -173,12 +191,13 @@ class ServedCall:
         if self.single or read is None:
             return
         request = read()
-        generation = Generation(self.ticket, lambda own: self.asked.of(request, own.clock()))
+        generation = Generation(self.ticket, lambda own: self.asked.of(request, own.began))
         generation.input_tokens = self._prompt_tokens
         generation.cached_tokens = max(getattr(context, "prompt_cache_count", 0), 0)
         if self.ticket.captures_content:
             generation.content = Content()
             generation.content.prompt = self.asked.messages
+            self._texts = generation.content.completion
         self._last = generation.begin()
         self._flush_at = self._last + FLUSH_NS
         self._generation = generation
@@ -189,18 +208,25 @@ class ServedCall:
         if generation is not None and processed >= total and generation.ledger.prefill_end is None:
             generation.ledger.prefill_end = generation.clock()
 
-    def _collect(self, response: Any) -> None:
-        generation = self._generation
-        if generation is None:
-            return
-        try:
-            self._fold(generation)
-            if generation.content is not None:
-                generation.content.completion.append(response.text)
-            if self._last >= self._flush_at or len(generation.timeline.yields) >= CHUNK_TOKENS:
-                self._flush_at = generation.hand_over(self._last)
-        except Exception as error:
-            report_fault("the tokens of a completion of the server could not be recorded", error)
+    def _respond(self, response: Any) -> None:
+        if not self.single:
+            now = time.perf_counter_ns()
+            self._stamps.append(now)
+            if self._texts is not None:
+                self._texts.append(response.text)
+            if now >= self._flush_at or len(self._stamps) >= CHUNK_TOKENS:
+                self._hand_over(now)
+        if response.finish_reason is not None:
+            self.finish_reason = response.finish_reason
+
+    def _hand_over(self, now: int) -> None:
+        with self._handing_over:
+            self._flush_at = now + FLUSH_NS
+            if self._generation is None:
+                self._stamps.clear()
+                return
+            self._fold(self._generation)
+            self._generation.hand_over(now)
 
     def _fold(self, generation: Generation) -> None:
         """Take the tokens handed out so far: each was asked for when the one before it came, whoever waits for it."""

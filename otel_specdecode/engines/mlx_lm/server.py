@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import queue
+import re
 import threading
 import time
 from dataclasses import replace
@@ -26,17 +27,32 @@ ONE_MODEL = f"{MODELS}/{{model}}"
 
 NOT_IMPLEMENTED = 501
 
+_ABSOLUTE = re.compile(r"[^/?#]*://[^/?#]*(?P<path>[^?#]*)")
+_RELATIVE = re.compile(r"/[^?#]*|[^?#:@]*(?![^?#])")
+
 ENGINE_BYPASS = "engine_bypass"
 """Fallback reason of a request whose draft the server never asks."""
 
 
 def route_of(method: str, target: str) -> str | None:
     """Return the route by which the server serves a request, None if it has none; it looks at the query too."""
-    path = target.partition("?")[0]
-    if target.startswith(MODELS) and method != "POST":
+    path = path_of(target)
+    if target.startswith(MODELS) and method in ("GET", "OPTIONS"):
         return ONE_MODEL if path.startswith(f"{MODELS}/") else MODELS
     known = {"GET": (HEALTH,), "POST": COMPLETIONS, "OPTIONS": (HEALTH, *COMPLETIONS)}.get(method, ())
     return target if target in known else None
+
+
+def path_of(target: str) -> str:
+    """Return the path of a request's target: nothing of its query, its fragment, or a user before its host.
+
+    Empty where it has none, as `host:443` of CONNECT.
+    """
+    found = _ABSOLUTE.match(target)
+    if found is not None:
+        return found["path"] or "/"
+    relative = _RELATIVE.match(target)
+    return "" if relative is None else relative[0]
 
 
 class Serving:
@@ -46,17 +62,19 @@ class Serving:
         handler: The server's object for it.
         accepted: Clock reading (ns) at which it began to be served.
         exchange: Its record, None if nobody wants to hear of it.
-        status: Of the answer, None before it is begun.
+        chosen: Status of the answer once there is one; it may still be held back, or never leave.
+        status: Of the answer, None before its head has left.
         call: The completion that it asked for.
     """
 
-    __slots__ = ("accepted", "call", "exchange", "handler", "status")
+    __slots__ = ("accepted", "call", "chosen", "exchange", "handler", "status")
 
     def __init__(self, handler: BaseHTTPRequestHandler) -> None:
         """Note that a request begins to be served now."""
         self.accepted = time.perf_counter_ns()
         self.handler = handler
         self.exchange: Exchange | None = None
+        self.chosen: int | None = None
         self.status: int | None = None
         self.call: ServedCall | None = None
 
@@ -97,10 +115,18 @@ class ServerHooks:
 
     def serve(self, wrapped: Wrapped, handler: Any, args: Args, kwargs: Kwargs) -> Any:
         """Watch one HTTP request from its head to its answer: a `do_*` method of the handler."""
+        return self._serve(wrapped, handler, args, kwargs, headed=True)
+
+    def send_error(self, wrapped: Wrapped, handler: Any, args: Args, kwargs: Kwargs) -> Any:
+        """Watch a request that none of the handler's `do_*` methods sees: of another method, or one that is none."""
+        headed = NOT_IMPLEMENTED in args[:1] or kwargs.get("code") == NOT_IMPLEMENTED
+        return self._serve(wrapped, handler, args, kwargs, headed)
+
+    def _serve(self, wrapped: Wrapped, handler: Any, args: Args, kwargs: Kwargs, headed: bool) -> Any:
         if self._relay.observer is None or self._here.serving is not None:
             return wrapped(*args, **kwargs)
         serving = self._here.serving = Serving(handler)
-        serving.exchange = self._begin(handler)
+        serving.exchange = self._begin(handler, headed)
         failure: BaseException | None = None
         try:
             return wrapped(*args, **kwargs)
@@ -112,22 +138,23 @@ class ServerHooks:
             _finish(serving, failure)
             failure = None  # its traceback holds this frame
 
-    def send_error(self, wrapped: Wrapped, handler: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Watch a request of a method that the server does not have, which none of its `do_*` methods sees."""
-        unknown = NOT_IMPLEMENTED in args[:1] or kwargs.get("code") == NOT_IMPLEMENTED
-        if unknown and getattr(handler, "headers", None) is not None:
-            return self.serve(wrapped, handler, args, kwargs)
-        return wrapped(*args, **kwargs)
-
     def send_response(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
-        """Note the status of an answer."""
+        """Note the status of an answer, which the handler keeps until the head is whole."""
         serving = self._here.serving
         if serving is not None:
             try:
-                serving.status = int(args[0] if args else kwargs["code"])
+                serving.chosen = int(args[0] if args else kwargs["code"])
             except Exception as error:
                 report_fault("the status of an HTTP answer could not be read", error)
         return wrapped(*args, **kwargs)
+
+    def end_headers(self, wrapped: Wrapped, _: object, args: Args, kwargs: Kwargs) -> Any:
+        """Note that the head of an answer has left."""
+        result = wrapped(*args, **kwargs)
+        serving = self._here.serving
+        if serving is not None:
+            serving.status = serving.chosen
+        return result
 
     def make_queue(self, *args: Any, **kwargs: Any) -> Any:
         """Make a queue: that of a completion which this thread is asking for looks at what is put on it."""
@@ -164,9 +191,9 @@ class ServerHooks:
         finally:
             self._generating.call = None
 
-    def _begin(self, handler: BaseHTTPRequestHandler) -> Exchange | None:
+    def _begin(self, handler: BaseHTTPRequestHandler, headed: bool) -> Exchange | None:
         try:
-            return self._relay.serve(_head(handler))
+            return self._relay.serve(_head(handler, headed))
         except Exception as error:
             report_fault("an HTTP request could not be recorded", error)
             return None
@@ -219,11 +246,14 @@ class ServerHooks:
 
 def _finish(serving: Serving, failure: BaseException | None) -> None:
     """End what a request began. Where its completion still runs, nobody waits for that any more."""
-    if serving.call is not None:
-        serving.call.end(None, answered=failure is None)
+    call, went_away = serving.call, isinstance(failure, GONE)
+    if call is not None:
+        went_away = went_away and not call.is_own(failure)
+        call.leave()
+        call.end(None, answered=failure is None)
     if serving.exchange is not None:
         name = None if failure is None else error_type(failure)
-        serving.exchange.finish(serving.status, name, isinstance(failure, GONE))
+        serving.exchange.finish(serving.status, name, went_away)
 
 
 def _call_of(request: Any) -> ServedCall | None:
@@ -240,20 +270,35 @@ def _has(kind: type, field: str) -> type:
     return kind
 
 
-def _head(handler: Any) -> HttpRequest:
+def _head(handler: Any, headed: bool) -> HttpRequest:
+    """Return what a request says of itself.
+
+    Args:
+        handler: The server's object for it.
+        headed: Its headers were read; those that the handler may have otherwise are of a request before.
+    """
+    method = handler.command or ""
+    target = handler.path if method else ""
     headers: dict[str, str] = {}
-    for name, value in handler.headers.items():
+    for name, value in handler.headers.items() if headed else ():
         key = name.lower()
         headers[key] = f"{headers[key]},{value}" if key in headers else str(value)
     return HttpRequest(
-        method=handler.command,
-        path=handler.path.partition("?")[0],
-        route=route_of(handler.command, handler.path),
-        version=handler.request_version.removeprefix("HTTP/"),
+        method=method,
+        path=path_of(target),
+        route=route_of(method, target),
+        version=handler.request_version.removeprefix("HTTP/") if method else "",
         headers=headers,
         peer=_address(handler.client_address),
-        local=_address(getattr(handler.server, "server_address", None)),
+        local=_local(handler.connection),
     )
+
+
+def _local(connection: Any) -> tuple[str, int] | None:
+    try:
+        return _address(connection.getsockname())
+    except OSError:
+        return None
 
 
 def _address(address: Any) -> tuple[str, int] | None:

@@ -343,11 +343,11 @@ class Failing(FoldingObserver):
             raise ValueError("secret prompt")
         return self
 
-    def begin(self, request: Request, began: int) -> Recording:
+    def begin(self, request: Request, began: int, ago: int) -> Recording:
         """Raise here, or later."""
         if self._where == "begin":
             raise ValueError("secret prompt")
-        recording = super().begin(request, began)
+        recording = super().begin(request, began, ago)
         setattr(recording, self._where, self._raise)
         return recording
 

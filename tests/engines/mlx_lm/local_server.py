@@ -110,6 +110,13 @@ class LocalServer:
         """Send a request and read all of its answer."""
         return self.send(path, body, method, **headers).answer()
 
+    def send_raw(self, request: bytes) -> bytes:
+        """Send bytes as they are, and read all that comes back."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S) as connection:
+            connection.sendall(request)
+            with connection.makefile("rb") as answer:
+                return answer.read()
+
     def send(self, path: str, body: Any = None, method: str = "", **headers: str) -> Sent:
         """Send a request without waiting."""
         trace_id = secrets.token_hex(16)
@@ -148,6 +155,11 @@ def local_server(*options: str, model: str | None = None) -> Iterator[LocalServe
 
 class _Quiet(ThreadingHTTPServer):
     daemon_threads = False
+
+    def server_bind(self) -> None:
+        """Say that it listens everywhere, as `--host 0.0.0.0` does; a client's connection has an address of its own."""
+        super().server_bind()
+        self.server_address = ("0.0.0.0", self.server_address[1])
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is part of the test."""

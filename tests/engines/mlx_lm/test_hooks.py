@@ -12,6 +12,7 @@ import logging
 import pickle
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mlx_lm
@@ -346,3 +347,18 @@ def test_a_generation_inside_another_has_a_span_of_its_own(telemetry: Telemetry,
     )
     tokens = sorted(dict(span.attributes or {})[Attr.GEN_AI_USAGE_OUTPUT_TOKENS] for span in telemetry.spans())
     assert tokens == sorted((len(outer), len(inner_tokens)))
+
+
+@pytest.mark.parametrize(("name", "fault"), [("mlx_lm.utils", AttributeError("orig_argv")), ("mlx_lm.renamed", None)])
+def test_whatever_goes_wrong_as_a_module_is_imported_the_import_does_not_fail(
+    name: str, fault: Exception | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warn() -> None:
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr("otel_specdecode.engines.mlx_lm.hooks.warn_of_main_module", warn)
+    hooks = MLXLMHooks()
+    hooks._relay.observer = FoldingObserver()
+    hooks._imported(ModuleType(name))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from http.client import BadStatusLine
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 mlx_lm = pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
+from otel_specdecode.engines.mlx_lm.calls import CallReader  # noqa: E402
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks  # noqa: E402
 from otel_specdecode.engines.mlx_lm.served import ServedCall  # noqa: E402
 from otel_specdecode.generation.folding import FoldingObserver  # noqa: E402
@@ -256,14 +258,17 @@ def test_turns_of_a_chat_reuse_the_prompt_cache_and_counts_stay_those_of_the_res
 @TELLS_OF_ITS_CACHE
 def test_a_reused_cache_that_lacks_its_last_token_is_a_hazard(drafting: LocalServer, telemetry: Telemetry) -> None:
     """A speculative run that ends on the target's own token: the next turn skips that token."""
-    first = drafting.ask(TEXT, {"prompt": "Tell me a story", "max_tokens": 12})
-    said = first.body["choices"][0]["text"]
-    second = drafting.ask(TEXT, {"prompt": f"Tell me a story{said}", "max_tokens": 4})
-    hazards = attributes(pair(telemetry, second)[1]).get(Attr.SPECDECODE_HAZARD_IDS, ())
-    accepted = attributes(pair(telemetry, first)[1])
-    assert second.usage[1] > 0, "nothing was reused"
-    assert accepted[Attr.SPECDECODE_VERIFY_PASSES] > 0
-    assert ("cache_reuse_short" in hazards) is (second.usage[1] >= sum(first.usage[::2]))
+    seen = set()
+    for length in range(4, 10):
+        prompt = f"{length} silver keys"
+        first = drafting.ask(TEXT, {"prompt": prompt, "max_tokens": length})
+        said = first.body["choices"][0]["text"]
+        second = drafting.ask(TEXT, {"prompt": f"{prompt}{said} and", "max_tokens": 4})
+        hazards = [attributes(pair(telemetry, each)[1]).get(Attr.SPECDECODE_HAZARD_IDS, ()) for each in (first, second)]
+        assert "cache_reuse_short" not in hazards[0]
+        seen.add((second.usage[1] >= sum(first.usage[::2]), "cache_reuse_short" in hazards[1]))
+    assert (True, True) in seen, "no run ended on the target's own token and was gone on from"
+    assert (False, True) not in seen
 
 
 # Waiting
@@ -314,7 +319,72 @@ def test_requests_that_are_batched_run_side_by_side(batching: LocalServer, telem
     assert usage(short) == answer.usage
 
 
-# Clients that go away
+@CHATS
+def test_time_to_read_a_request_counts_once(
+    drafting: LocalServer, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = CallReader.request
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        threading.Event().wait(0.3)
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(CallReader, "request", slowly)
+    request, generation = pair(telemetry, drafting.ask(TEXT, {**ASKED[TEXT], "max_tokens": 1}))
+    assert request.start_time is not None
+    assert request.end_time is not None
+    found = attributes(generation)
+    waited = found[Attr.SPECDECODE_QUEUE_DURATION] + found[Attr.SPECDECODE_TIME_TO_FIRST_TOKEN]
+    assert found[Attr.SPECDECODE_TIME_TO_FIRST_TOKEN] > 0.3
+    assert waited < (request.end_time - request.start_time) / 1e9
+    assert generation.end_time is not None
+    assert generation.end_time <= request.end_time + CLOCKS_NS
+
+
+# Clients that read slowly, and those that go away
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until it is set a server answers nothing of a completion, as if its client did not read."""
+    gate, handler = threading.Event(), server_module().APIHandler
+    respond = handler.generate_response
+
+    def waits(*args: Any, **kwargs: Any) -> Any:
+        gate.wait(60)
+        return respond(*args, **kwargs)
+
+    monkeypatch.setattr(handler, "generate_response", waits)
+    yield gate
+    gate.set()
+
+
+def test_a_generation_ends_when_its_last_token_is_made_whoever_reads_it(
+    server: LocalServer, telemetry: Telemetry, reading: threading.Event
+) -> None:
+    sent = server.send(TEXT, {**ENDLESS, "max_tokens": 30})
+    until(lambda: telemetry.points("specdecode.decode.duration"))
+    assert telemetry.total("specdecode.request.active") == 0
+    (generation,) = telemetry.spans()
+    assert (finish_reason(generation), usage(generation)[2]) == ("length", 30)
+    reading.set()
+    assert sent.answer().finish_reason == "length"
+    assert pair(telemetry, sent.trace_id)[1] is generation
+
+
+@STOPS
+def test_a_long_generation_is_not_dark_while_nobody_reads_it(
+    server: LocalServer, telemetry: Telemetry, reading: threading.Event
+) -> None:
+    sent = server.send(TEXT, {**ENDLESS, "max_tokens": 5_000})
+    try:
+        until(lambda: telemetry.points("specdecode.decode.tokens"))
+        assert telemetry.total("specdecode.request.active") == 1
+    finally:
+        sent.go_away()
+        reading.set()
+    until(lambda: telemetry.total("specdecode.request.active") == 0)
+    assert finish_reason(broke_off(telemetry, sent)) == "closed"
 
 
 def broke_off(telemetry: Telemetry, sent: Sent) -> ReadableSpan:
@@ -415,27 +485,68 @@ def test_an_answer_without_a_generation(
     assert telemetry.points("specdecode.request.started") == []
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("failure", [ZeroDivisionError, ConnectionResetError])
 def test_a_model_that_fails_ends_generation_and_request_in_an_error(
-    telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+    failure: type[Exception], stream: bool, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also with an error of the kind that a client's going away is; a whole answer then has no status at all."""
     with local_server(*DRAFT) as server:
         assert server.ask(TEXT, ASKED[TEXT]).status == 200
         kind = type(server.generator.model_provider.model)
 
         def fails(*_: Any, **__: Any) -> Any:
-            raise ZeroDivisionError("quotes the prompt")
+            raise failure("quotes the prompt")
 
         monkeypatch.setattr(kind, "__call__", fails)
-        sent = server.send(TEXT, {**ASKED[TEXT], "prompt": "Something else", "stream": True})
-        sent.response().read()
+        sent = server.send(TEXT, {**ASKED[TEXT], "prompt": "Something else", "stream": stream})
+        with nullcontext() if stream else pytest.raises(BadStatusLine):
+            sent.response().read()
         monkeypatch.undo()
         assert server.ask(TEXT, ASKED[TEXT]).status == 200
     request, generation = pair(telemetry, sent.trace_id)
     for span in (request, generation):
-        assert (span.status.status_code, attributes(span)[Attr.ERROR_TYPE]) == (StatusCode.ERROR, "ZeroDivisionError")
+        assert (span.status.status_code, attributes(span)[Attr.ERROR_TYPE]) == (StatusCode.ERROR, failure.__name__)
         assert "quotes" not in str(attributes(span)) + str(span.events) + str(span.status.description)
-    assert attributes(request)[Attr.HTTP_RESPONSE_STATUS_CODE] == 200
+    assert attributes(request).get(Attr.HTTP_RESPONSE_STATUS_CODE) == (200 if stream else None)
     assert finish_reason(generation) == "error"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "name", "path", "status"),
+    [
+        (b"GET http://alice:hunter2@models.example/health?x=hunter2 HTTP/1.1", "GET", "/health", 404),
+        (b"GET /v1/models#hunter2?x HTTP/1.1", "GET /v1/models", "/v1/models", 200),
+        (b"CONNECT alice:hunter2@models.example:443 HTTP/1.1", "CONNECT", "", 501),
+        (b"HEAD /v1/models HTTP/1.1", "HEAD", "/v1/models", 501),
+        (b"PUT /v1/models/some HTTP/1.1", "PUT", "/v1/models/some", 501),
+        (b"hunter2", "HTTP", "", 400),
+        (b"GET /health HTTP/3.0", "HTTP", "", 505),
+        (b"GET /" + b"a" * 65_532, "HTTP", "", 414),
+        (b"GET /health HTTP/1.1\r\n" + b"hunter2: 1\r\n" * 150, "GET /health", "/health", 431),
+    ],
+    ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else None,
+)
+def test_whatever_a_client_sends_has_a_span_and_nothing_that_may_be_secret_on_it(
+    batching: LocalServer, telemetry: Telemetry, request_line: bytes, name: str, path: str, status: int
+) -> None:
+    batching.send_raw(request_line + (b"" if status == 414 else b"\r\nHost: models.example\r\n\r\n"))
+    until(telemetry.spans)
+    span = telemetry.span()
+    found = attributes(span)
+    assert (span.name, found[Attr.URL_PATH], found[Attr.HTTP_RESPONSE_STATUS_CODE]) == (name, path, status)
+    assert found[Attr.HTTP_REQUEST_METHOD] == name.split(maxsplit=1)[0].replace("HTTP", "_OTHER")
+    assert "hunter2" not in str(found)
+    (point,) = telemetry.points("http.server.request.duration")
+    assert point.labels.get(Attr.HTTP_RESPONSE_STATUS_CODE) == status
+    assert_conformant(metrics=telemetry.metrics_data())
+
+
+def test_without_a_host_the_address_is_that_of_the_connection(batching: LocalServer, telemetry: Telemetry) -> None:
+    batching.send_raw(b"GET /health HTTP/1.0\r\n\r\n")
+    until(telemetry.spans)
+    found = attributes(telemetry.span())
+    assert (found[Attr.SERVER_ADDRESS], found[Attr.SERVER_PORT]) == ("127.0.0.1", batching.port)
 
 
 # Whose request it is
@@ -469,7 +580,7 @@ def test_prompts_and_answers_are_kept_only_where_the_user_opted_in(monkeypatch: 
 
 
 def test_requests_of_excluded_urls_have_no_span_but_their_generations_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_PYTHON_MLX_LM_EXCLUDED_URLS", "health,v1/completions$")
+    monkeypatch.setenv("OTEL_PYTHON_MLX_LM_EXCLUDED_URLS", "http://127.0.0.1:[0-9]+/health,v1/completions$")
     with capture() as telemetry, local_server() as server:
         server.ask("/health")
         server.ask(TEXT, ASKED[TEXT])
