@@ -8,7 +8,7 @@ from collections.abc import Callable
 from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.observer import Content, Recording, Ticket
-from otel_specdecode.generation.record import Ending, Facts
+from otel_specdecode.generation.record import NANOSECONDS, Ending, Facts
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.timeline import FLUSH_NS, Timeline
 
@@ -89,6 +89,10 @@ class Generation:
         except Exception as error:
             report_fault("a generation could not be recorded", error)
         return began
+
+    def waited_since(self, accepted: int | None) -> float | None:
+        """Return the seconds from when a server took the request (clock reading in ns) to the first resume."""
+        return None if accepted is None else max(self.began - accepted, 0) / NANOSECONDS
 
     def meet_hazard(self, hazard: str) -> None:
         """Note a known engine condition, once."""

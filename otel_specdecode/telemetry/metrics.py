@@ -90,8 +90,7 @@ class GenerationMetrics:
         if not self._rule:
             self._rule = rule_labels(self._request, facts.input_tokens, self._tenant)
             self._write_zeros()
-            if self._request.queued is not None:
-                self._record(Metrics.SPECDECODE_QUEUE_DURATION, self._request.queued, self._rule)
+            self._write_wait(self._rule)
         self._write_counts(delta.counts)
         if not self._request.passes_shared:
             self._write_times(Metrics.SPECDECODE_ROUND_DURATION, self._rule, delta.pass_times, seconds)
@@ -124,6 +123,8 @@ class GenerationMetrics:
         timing, tokens = record.timing, record.counts.tokens
         failed = _failure(record)
         labels = self._rule or rule_labels(record.request, record.facts.input_tokens, self._tenant)
+        if not record.request.decodes:
+            self._write_wait(labels)
         self._record(Metrics.GEN_AI_SERVER_REQUEST_DURATION, timing.duration, {**labels, **failed})
         if timing.time_to_first_token is None or failed:
             return
@@ -142,6 +143,10 @@ class GenerationMetrics:
         ):
             if seconds is not None:
                 self._record(metric, seconds, self._rule)
+
+    def _write_wait(self, labels: Labels) -> None:
+        if self._request.queued is not None:
+            self._record(Metrics.SPECDECODE_QUEUE_DURATION, self._request.queued, labels)
 
     def _finish_released(self, record: Record) -> None:
         timing, labels = record.timing, self.base

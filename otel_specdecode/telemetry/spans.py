@@ -89,6 +89,7 @@ def _embeddings(record: Record) -> Attributes:
         Attr.GEN_AI_RESPONSE_MODEL: record.request.model,
         Attr.GEN_AI_USAGE_INPUT_TOKENS: record.facts.input_tokens,
         Attr.GEN_AI_EMBEDDINGS_DIMENSION_COUNT: record.facts.embedding_dimensions,
+        Attr.SPECDECODE_QUEUE_DURATION: record.request.queued,
     }
 
 

@@ -39,6 +39,8 @@ WITHOUT_END = {"logit_bias": {"0": -100, "2": -100}, "max_tokens": 400}
 
 PROMPTLY_S = 2.0
 CLOCK_DRIFT_NS = 50_000_000
+ROUTING_S = 0.1
+"""At most, from the start of the SERVER span to the handler of its route, on a machine that does other things too."""
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,10 @@ def finish_reason(span: ReceivedSpan) -> str:
     return str(reason)
 
 
+def seconds_waited(span: ReceivedSpan) -> float:
+    return float(span.attributes["specdecode.queue.duration"])
+
+
 def started(received: Received) -> dict[str, float]:
     """The requests started so far, by operation."""
     points = received.latest("specdecode.request.started")
@@ -119,6 +125,7 @@ def test_a_generation_is_a_child_of_its_requests_span_in_the_clients_trace(
     assert (generation.name, generation.kind, generation.status) == (f"{operation} target", "INTERNAL", "UNSET")
     assert generation.parent_id == request.span_id
     assert request.start <= generation.start <= generation.end <= request.end
+    assert seconds_waited(generation) == pytest.approx((generation.start - request.start) / 1e9, abs=ROUTING_S)
     assert finish_reason(generation) == last["choices"][0]["finish_reason"]
     assert generation.attributes.get("gen_ai.request.stream", False) is stream
     assert 1 <= generation.attributes["gen_ai.usage.output_tokens"] <= 8
@@ -194,6 +201,8 @@ def test_a_request_that_waits_for_a_stream_has_no_generation_until_its_turn(draf
     assert request.start < first.end, "the stream had ended before the second request came"
     # A span's end is its wall-clock start plus a monotonic duration, so two spans may differ by what the clocks drift.
     assert first.end <= second.start + CLOCK_DRIFT_NS
+    assert seconds_waited(second) >= (first.end - request.start - CLOCK_DRIFT_NS) / 1e9 - ROUTING_S
+    assert seconds_waited(second) == pytest.approx((second.start - request.start) / 1e9, abs=ROUTING_S)
 
 
 # Drafts
@@ -255,6 +264,7 @@ def test_what_was_recorded_last_arrives_when_the_server_is_interrupted(model: Pa
     assert (request.name, request.parent_id) == ("POST /v1/embeddings", CALLER)
     assert (embeddings.name, embeddings.parent_id) == ("embeddings target", request.span_id)
     assert embeddings.attributes["gen_ai.embeddings.dimension.count"] == len(first_token)
+    assert seconds_waited(embeddings) == pytest.approx((embeddings.start - request.start) / 1e9, abs=ROUTING_S)
     assert embeddings.attributes["gen_ai.usage.input_tokens"] == got.body["usage"]["prompt_tokens"]
     assert started(server.received) == {"embeddings": 1}
     assert active(server.received) == 0

@@ -55,7 +55,8 @@ class LlamaCppHooks:
         elif not self._waiting:
             self._waiting = True
             wrapt.register_post_import_hook(self.imported, _MODULE)
-            wrapt.register_post_import_hook(self._server_imported, server.MODULE)
+            for module in self._server.modules:
+                wrapt.register_post_import_hook(self._server_imported, module)
 
     def remove(self) -> None:
         """Restore the class; what has begun is still recorded.
@@ -95,7 +96,7 @@ class LlamaCppHooks:
         try:
             self._server.find(module)
         except Exception as error:
-            report_fault("streams that llama_cpp.server drops end late: it is not as expected", error)
+            report_fault(f"{module.__name__} is not watched, as it is not as expected", error)
             return
         if self._relay.observer is not None:
             self._server.apply()

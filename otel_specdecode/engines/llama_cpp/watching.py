@@ -6,12 +6,13 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType, GeneratorType
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
+from otel_specdecode.engines.llama_cpp import server
 from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, Draft, model_name, sampling_of
 from otel_specdecode.engines.llama_cpp.content import keep_answer, keep_messages, keep_prompt
 from otel_specdecode.engines.llama_cpp.engine import ends_generation
@@ -134,9 +135,11 @@ class Watching:
         ticket = self._relay.admit()
         if ticket is None:
             return wrapped(*args, **kwargs)
-        pair = self._reader.pair(llama, Draft())
-        request = Request("embeddings", PROVIDER, model_name(llama), stream=False, pair=pair)
-        generation = Generation(ticket, lambda _: request)
+        request = Request(
+            "embeddings", PROVIDER, model_name(llama), stream=False, pair=self._reader.pair(llama, Draft())
+        )
+        accepted = server.accepted()
+        generation = Generation(ticket, lambda own: replace(request, queued=own.waited_since(accepted)))
         counted = self._embedding.get("return_count", args, kwargs)
 
         def outcome(result: Any, _: bool) -> Outcome:
@@ -185,11 +188,13 @@ class Watching:
             report_fault("a call could not be read", error)
             return None
         prompt = arguments.get("messages" if operation == "chat" else "prompt", args, kwargs)
+        accepted = server.accepted()
 
-        def request(_: Generation) -> Request | None:
+        def request(own: Generation) -> Request | None:
             if self._relay.observer is None:
                 return None
-            return self._reader.request(llama, operation, sampling, stream=stream)
+            request = self._reader.request(llama, operation, sampling, stream=stream)
+            return replace(request, queued=own.waited_since(accepted))
 
         generation = Generation(ticket, request)
         keep = None

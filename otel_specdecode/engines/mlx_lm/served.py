@@ -20,8 +20,6 @@ from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import error_type
 from otel_specdecode.generation.timeline import CHUNK_TOKENS, FLUSH_NS
 
-NANOSECONDS = 1e9
-
 GONE = (ConnectionError, TimeoutError)
 """What writing to a client, or reading from it, raises when that is no longer there."""
 
@@ -51,15 +49,15 @@ class Asked:
     sampling: Sampling
     messages: tuple[Message, ...] | None = None
 
-    def of(self, request: Request, now: int) -> Request:
-        """Return an engine's request as it was asked for, when it begins to run at this clock reading (ns)."""
+    def of(self, request: Request, generation: Generation) -> Request:
+        """Return an engine's request as it was asked for, when its generation begins to run."""
         sampling = replace(
             self.sampling,
             temperature=request.sampling.temperature,
             top_p=request.sampling.top_p,
             top_k=request.sampling.top_k,
         )
-        queued = max(now - self.accepted, 0) / NANOSECONDS
+        queued = generation.waited_since(self.accepted)
         return replace(request, operation=self.operation, stream=self.stream, sampling=sampling, queued=queued)
 
 
@@ -191,7 +189,7 @@ class ServedCall:
         if self.single or read is None:
             return
         request = read()
-        generation = Generation(self.ticket, lambda own: self.asked.of(request, own.began))
+        generation = Generation(self.ticket, lambda own: self.asked.of(request, own))
         generation.input_tokens = self._prompt_tokens
         generation.cached_tokens = max(getattr(context, "prompt_cache_count", 0), 0)
         if self.ticket.captures_content:

@@ -117,7 +117,7 @@ class StreamHooks:
                 own = _prompt(self._outer_arguments, args, kwargs) if served is None else served.asked.messages
                 generation.content.prompt = own
             read = self._reader.request(self._outer_arguments, args, kwargs, stream=not whole_text)
-            return read if served is None else served.asked.of(read, generation.began)
+            return read if served is None else served.asked.of(read, generation)
 
         generation = Generation(ticket, request)
         if ticket.captures_content:
