@@ -36,6 +36,7 @@ lint: python-of-generators $(VENV)/.installed-dev ## style, format, types, and w
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python semconv/generate.py --check
+	$(BIN)/python scripts/guard_schema.py --check
 	$(BIN)/python -m collector.rulekit --check
 	$(BIN)/python -m collector.grafana --check
 
@@ -43,8 +44,9 @@ format: $(VENV)/.installed-dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-generate: python-of-generators $(VENV)/.installed-dev ## rewrite what comes from the registry: constants, field reference, rules, dashboards
+generate: python-of-generators $(VENV)/.installed-dev ## rewrite what is generated: constants, field reference, rules, dashboards, the schema of policies
 	$(BIN)/python semconv/generate.py
+	$(BIN)/python scripts/guard_schema.py
 	$(BIN)/python -m collector.rulekit
 	$(BIN)/python -m collector.grafana
 

@@ -17,6 +17,7 @@ from benchmarks.outside_the_loop import outside_the_loop
 from benchmarks.real_engine import real_engine
 from benchmarks.report import machine, show, write
 from benchmarks.results import Section
+from benchmarks.servers import real_servers
 from benchmarks.thinning import thinning
 from benchmarks.token_gaps import token_gaps
 
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[..., Section]] = {
     "thinning": thinning,
     "engine": real_engine,
     "host": host_readings,
+    "servers": real_servers,
 }
 
 QUICK: dict[str, dict[str, int]] = {
@@ -40,6 +42,7 @@ QUICK: dict[str, dict[str, int]] = {
     "thinning": {"draws": 5},
     "engine": {"tokens": 20, "repetitions": 3},
     "host": {"readings": 4, "repetitions": 3, "calls": 5, "tokens": 20},
+    "servers": {"rounds": 2, "short": 4, "long": 2},
 }
 """Enough to see that everything runs; its verdicts mean nothing."""
 

@@ -18,7 +18,14 @@ from rich.table import Table
 from benchmarks.results import Comparison, Section
 from benchmarks.statistics import CONFIDENCE, Estimate, Target
 
-PACKAGES = ("opentelemetry-sdk", "opentelemetry-util-genai", "mlx-lm", "llama-cpp-python", "genai-otel-instrument")
+PACKAGES = (
+    "opentelemetry-sdk",
+    "opentelemetry-util-genai",
+    "opentelemetry-instrumentation-fastapi",
+    "mlx-lm",
+    "llama-cpp-python",
+    "genai-otel-instrument",
+)
 COLOURS = {"met": "green", "missed": "red", "unresolved": "yellow"}
 TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "us a token": 1e-6}
 

@@ -1,7 +1,8 @@
 """Ask the same twice, without and with a draft: two spans with the same fields, told apart by `specdecode.mode`.
 
 Arguments: the GGUF files of target and draft; without them, the tiny pair that comes with the package (its conversion
-needs the gguf package). Where spans go is said by the OTEL_* variables; OTEL_TRACES_EXPORTER=console prints them.
+needs the packages gguf and safetensors). Where spans go is said by the OTEL_* variables; OTEL_TRACES_EXPORTER=console
+prints them.
 """
 
 from __future__ import annotations

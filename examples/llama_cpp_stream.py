@@ -1,7 +1,7 @@
 """Take the first sentence of a stream and close it: its span ends there and then, with finish reason `closed`.
 
-Arguments: a GGUF file; without one, the tiny model that comes with the package (its conversion needs the gguf package).
-Where spans go is said by the OTEL_* variables; OTEL_TRACES_EXPORTER=console prints them.
+Arguments: a GGUF file; without one, the tiny model that comes with the package (its conversion needs the packages gguf
+and safetensors). Where spans go is said by the OTEL_* variables; OTEL_TRACES_EXPORTER=console prints them.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ try:
 except ModuleNotFoundError as error:
     raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
 
+from otel_specdecode.guard.commands import guard
+
 if TYPE_CHECKING:
     from otel_specdecode.demo.engines.interface import ModelChoice
 
@@ -37,6 +39,9 @@ class Finite(click.FloatRange):
 @click.version_option(__version__, prog_name="otel-specdecode")
 def main() -> None:
     """OpenTelemetry for speculative decoding on MLX-LM and llama.cpp."""
+
+
+main.add_command(guard)
 
 
 @main.command()

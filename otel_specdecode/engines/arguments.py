@@ -51,11 +51,17 @@ class Arguments:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with one that was given replaced; others, and one not given, stay as they are."""
         place = self._places.get(name)
-        if name in kwargs:
-            return args, {**kwargs, name: value}
-        if place is not None and place < len(args):
+        given = name in kwargs or (place is not None and place < len(args))
+        return self.with_value(name, value, args, kwargs) if given else (args, dict(kwargs))
+
+    def with_value(
+        self, name: str, value: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with a value for one of them, given or not; others stay as they are."""
+        place = self._places.get(name)
+        if name not in kwargs and place is not None and place < len(args):
             return (*args[:place], value, *args[place + 1 :]), dict(kwargs)
-        return args, dict(kwargs)
+        return args, {**kwargs, name: value}
 
 
 def checked(function: Callable[..., Any], *needed: str) -> Arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_specdecode.generation.observer import Content, HttpRequest, Recording, Ticket
+from otel_specdecode.generation.plan import NOBODY
 from otel_specdecode.generation.record import Ending, Facts, Record, build_record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
@@ -55,12 +56,14 @@ class FoldingObserver:
 
     Attributes:
         captures_content: Whether prompts and completions are handed over.
+        who: On whose behalf every call is made.
         recordings: In the order they began.
     """
 
     def __init__(self, captures_content: bool = False) -> None:
         """Start with no recording."""
         self.captures_content = captures_content
+        self.who = NOBODY
         self.recordings: list[Folded] = []
 
     def admit(self) -> Ticket:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.plan import AS_ASKED, Ask, Plan, Who, chosen, planner
 from otel_specdecode.generation.record import Ending, Facts
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.timeline import Stretch
@@ -89,6 +90,10 @@ class Ticket(Protocol):
     def captures_content(self) -> bool:
         """Whether the user opted in to prompt and completion text."""
 
+    @property
+    def who(self) -> Who:
+        """On whose behalf the call was made."""
+
     def begin(self, request: Request, began: int, ago: int) -> Recording:
         """Begin to record, on the generating thread.
 
@@ -163,6 +168,22 @@ class Relay:
         except Exception as error:
             report_fault("a call could not be recorded", error)
             return None
+
+    def plan(self, ticket: Ticket, ask: Callable[[Who], Ask]) -> Plan:
+        """Return how a request is to run: as its program chose, else as whoever plans decides.
+
+        Args:
+            ticket: Leave to record it.
+            ask: Reads what it asks for; called only where somebody plans.
+        """
+        plan, plans = chosen.get(), planner()
+        if plan is not None or plans is None:
+            return AS_ASKED if plan is None else plan
+        try:
+            return plans.plan(ask(ticket.who))
+        except Exception as error:
+            report_fault("a request could not be planned and runs as asked", error)
+            return AS_ASKED
 
     def serve(self, request: HttpRequest) -> Exchange | None:
         """Return the observer's record of an HTTP request that begins to be served, None without one."""

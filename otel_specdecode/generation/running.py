@@ -8,6 +8,7 @@ from collections.abc import Callable
 from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.ledger import Ledger
 from otel_specdecode.generation.observer import Content, Recording, Ticket
+from otel_specdecode.generation.plan import AS_ASKED, planned
 from otel_specdecode.generation.record import NANOSECONDS, Ending, Facts
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.timeline import FLUSH_NS, Timeline
@@ -24,6 +25,7 @@ class Generation:
 
     Attributes:
         ticket: Leave to record it, taken at the call.
+        plan: How it is to run.
         clock: Monotonic clock in ns.
         began: Clock reading (ns) of the first resume, 0 before it.
         timeline: Token times.
@@ -47,6 +49,7 @@ class Generation:
         "hazards",
         "input_tokens",
         "ledger",
+        "plan",
         "ticket",
         "timeline",
     )
@@ -60,6 +63,7 @@ class Generation:
             clock: Monotonic clock in ns.
         """
         self.ticket = ticket
+        self.plan = AS_ASKED
         self.clock = clock
         self.began = 0
         self.timeline = Timeline()
@@ -85,7 +89,7 @@ class Generation:
         try:
             request = None if reads_request is None else reads_request(self)
             if request is not None:
-                self._recording = self.ticket.begin(request, began, self.clock() - began)
+                self._recording = self.ticket.begin(planned(request, self.plan), began, self.clock() - began)
         except Exception as error:
             report_fault("a generation could not be recorded", error)
         return began
@@ -130,6 +134,8 @@ class Generation:
         if self._ended:
             return
         self._ended = True
+        if self.plan.permit is not None:
+            self.plan.permit.release()
         try:
             stretch = self.timeline.take(self.ledger)
             if self._recording is not None:

@@ -107,6 +107,18 @@ def declare(
     return made
 
 
+def declare_guard(policy: str | None) -> None:
+    """Declare the policy of the guard that runs now, beside all that was declared before; None: none runs any more.
+
+    Args:
+        policy: `sha256:` and its digest.
+    """
+    global _current
+    before = declared()
+    with _lock:
+        _current = replace(before, guard_policy=policy)
+
+
 def declared() -> Declared:
     """Return what is declared. Cheap, and raises nothing.
 

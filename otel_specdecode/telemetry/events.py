@@ -34,7 +34,7 @@ def emit_hazard(
         Attr.SPECDECODE_RUN_ID: caller.run_id,
         Attr.SPECDECODE_TENANT_ID: caller.tenant,
     }
-    _emit(logger, context, Event.SPECDECODE_HAZARD_DETECTED, SeverityNumber.WARN, attributes)
+    emit(logger, context, Event.SPECDECODE_HAZARD_DETECTED, SeverityNumber.WARN, attributes)
 
 
 def emit_manifest(
@@ -51,7 +51,7 @@ def emit_manifest(
         Attr.SPECDECODE_RUN_ID: caller.run_id,
         Attr.SPECDECODE_MACHINE_PROFILE: machine_profile,
     }
-    _emit(logger, context, Event.SPECDECODE_MANIFEST, SeverityNumber.INFO, attributes)
+    emit(logger, context, Event.SPECDECODE_MANIFEST, SeverityNumber.INFO, attributes)
 
 
 def emit_burst(logger: Logger, request: Request, burst: Burst, run_id: str | None) -> None:
@@ -78,7 +78,7 @@ def emit_burst(logger: Logger, request: Request, burst: Burst, run_id: str | Non
         Attr.SPECDECODE_BURST_TRACE_IDS: burst.worst or None,
         Attr.SPECDECODE_RUN_ID: run_id,
     }
-    _emit(logger, Context(), Event.SPECDECODE_ROLLBACK_BURST, SeverityNumber.WARN, attributes)
+    emit(logger, Context(), Event.SPECDECODE_ROLLBACK_BURST, SeverityNumber.WARN, attributes)
 
 
 def emit_content(logger: Logger, context: Context, request: Request, found: dict[str, list[dict[str, Any]]]) -> None:
@@ -89,15 +89,32 @@ def emit_content(logger: Logger, context: Context, request: Request, found: dict
         Attr.GEN_AI_REQUEST_MODEL: request.model,
         **found,
     }
-    _emit(logger, context, Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS, SeverityNumber.INFO, attributes)
+    emit(logger, context, Event.GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS, SeverityNumber.INFO, attributes)
 
 
-def _emit(logger: Logger, context: Context, name: str, severity: SeverityNumber, attributes: dict[str, Any]) -> None:
+def emit(
+    logger: Logger,
+    context: Context,
+    name: str,
+    severity: SeverityNumber,
+    attributes: dict[str, Any],
+    at: int | None = None,
+) -> None:
+    """Emit an event.
+
+    Args:
+        logger: Takes it.
+        context: Holds the span that it belongs to; an empty one: none.
+        name: Its name.
+        severity: Its severity.
+        attributes: Its attributes; those that are None are left out.
+        at: When it was, ns since the epoch; None: now.
+    """
     now = time.time_ns()
     known = {key: value for key, value in attributes.items() if value is not None}
     logger.emit(
         LogRecord(
-            timestamp=now,
+            timestamp=now if at is None else at,
             observed_timestamp=now,
             context=context,
             severity_number=severity,

@@ -12,6 +12,7 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
+from otel_specdecode.telemetry.guarding import guard_observers
 from otel_specdecode.telemetry.host_metrics import Observer, Watch, host_observers, watch
 from otel_specdecode.telemetry.labels import LabelKey, Labels, key_of
 from otel_specdecode.telemetry.names import SCHEMA_URL, Metric, Metrics
@@ -56,6 +57,7 @@ class Instruments:
         self._made: dict[str, Any] = {}
         observers: dict[Metric, Observer] = {
             **host_observers(watch),
+            **guard_observers(),
             **{metric: partial(self._observe_level, metric.name) for metric in LEVELS},
             Metrics.SPECDECODE_CONFIG_INFO: self._observe_configurations,
         }

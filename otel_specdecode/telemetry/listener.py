@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 from opentelemetry import _logs, metrics, trace
@@ -16,14 +17,17 @@ from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import HttpRequest
+from otel_specdecode.generation.transition import Transition
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.bursts import BurstWatch, any_burst, finish_bursts, settle_bursts
 from otel_specdecode.telemetry.content import chosen_capture
+from otel_specdecode.telemetry.guarding import canary_labels, emit_transition, transition_labels
 from otel_specdecode.telemetry.host_metrics import Watch, watch
 from otel_specdecode.telemetry.http import Exclusions, HttpExchange
 from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
+from otel_specdecode.telemetry.labels import Labels
 from otel_specdecode.telemetry.metrics import chosen_convention
-from otel_specdecode.telemetry.names import SCHEMA_URL, Attr
+from otel_specdecode.telemetry.names import SCHEMA_URL, Attr, Metric, Metrics
 from otel_specdecode.telemetry.recorder import Recorder
 from otel_specdecode.telemetry.recording import OTelTicket, Sinks
 from otel_specdecode.telemetry.tenancy import chosen_tenancy
@@ -155,6 +159,31 @@ class Listener:
 def last_bound() -> tuple[object, ...] | None:
     """Return the providers that recordings went to last, given or global ones; None before the first."""
     return _last_bound
+
+
+def tell_transition(transition: Transition) -> None:
+    """Tell of what the guard did, on the recording thread. Takes no lock."""
+    recorder.ensure_thread()
+    recorder.put(partial(_write_transition, transition))
+
+
+def tell_canary(passed: bool) -> None:
+    """Count a canary's result, on the recording thread. Takes no lock."""
+    recorder.ensure_thread()
+    recorder.put(partial(_count, Metrics.SPECDECODE_CANARY_RESULTS, canary_labels(passed)))
+
+
+def _write_transition(transition: Transition) -> None:
+    _count(Metrics.SPECDECODE_GUARD_TRANSITIONS, transition_labels(transition))
+    bound: Any = _last_bound
+    if bound is not None:
+        emit_transition(bound[2].get_logger(SCOPE, __version__, SCHEMA_URL), transition)
+
+
+def _count(metric: Metric, labels: Labels) -> None:
+    bound: Any = _last_bound
+    if bound is not None and _listens(bound[1]):
+        instruments_of(bound[1]).add(metric, 1, labels, Context())
 
 
 def _settle_soon() -> None:

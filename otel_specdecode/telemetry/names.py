@@ -238,6 +238,9 @@ class Attr:
     """Median of the rejected tokens per 1,000 output tokens before the burst. Absent without enough rounds before
     it."""
 
+    SPECDECODE_CANARY_OUTCOME: Final = "specdecode.canary.outcome"
+    """What a quality canary found."""
+
     SPECDECODE_COHORT: Final = "specdecode.cohort"
     """Why the request ran as it did. Separates measured baselines and probes from ordinary traffic."""
 
@@ -319,6 +322,45 @@ class Attr:
     SPECDECODE_FALLBACK_REASON: Final = "specdecode.fallback.reason"
     """Why the path entered is not the path asked for. Present only if `specdecode.mode` and
     `specdecode.requested_mode` differ."""
+
+    SPECDECODE_GUARD_OBSERVE_ONLY: Final = "specdecode.guard.observe_only"
+    """True if requests run as asked all the same."""
+
+    SPECDECODE_GUARD_POLICY: Final = "specdecode.guard.policy"
+    """`sha256:` and the digest of the policy."""
+
+    SPECDECODE_GUARD_PREVIOUS_RUNG: Final = "specdecode.guard.previous_rung"
+    """The rung until then."""
+
+    SPECDECODE_GUARD_PREVIOUS_STATE: Final = "specdecode.guard.previous_state"
+    """What it let them do before."""
+
+    SPECDECODE_GUARD_RUNG: Final = "specdecode.guard.rung"
+    """The rung of the ladder from now on."""
+
+    SPECDECODE_GUARD_SAMPLES: Final = "specdecode.guard.samples"
+    """Rounds, requests or failures that the value is of, in {sample}."""
+
+    SPECDECODE_GUARD_SCOPE: Final = "specdecode.guard.scope"
+    """For whom a decision counts."""
+
+    SPECDECODE_GUARD_STATE: Final = "specdecode.guard.state"
+    """What the guard lets the requests of a scope do. Under `observe_only` what it would let them do."""
+
+    SPECDECODE_GUARD_THRESHOLD: Final = "specdecode.guard.threshold"
+    """The bound that it was held against, in the same unit."""
+
+    SPECDECODE_GUARD_TRACE_ID: Final = "specdecode.guard.trace_id"
+    """Id of a trace that was part of the last window, in hex."""
+
+    SPECDECODE_GUARD_TRIGGER: Final = "specdecode.guard.trigger"
+    """The trigger of the policy that was broken; `recovered`, `probe` and `flag` are the guard's own."""
+
+    SPECDECODE_GUARD_VALUE: Final = "specdecode.guard.value"
+    """What was measured, in the unit of the trigger's measure."""
+
+    SPECDECODE_GUARD_WINDOW: Final = "specdecode.guard.window"
+    """From the first to the last of them, in s."""
 
     SPECDECODE_HAZARD_ID: Final = "specdecode.hazard.id"
     """A known engine condition that makes speculation wrong, unsafe or pointless. One value; `specdecode.hazard.ids`
@@ -481,6 +523,7 @@ class Enum:
     GEN_AI_PROVIDER_NAME: Final[tuple[str, ...]] = ("mlx", "llama_cpp", "vllm")
     GEN_AI_TOKEN_MODALITY: Final[tuple[str, ...]] = ("text", "image", "audio", "unknown")
     GEN_AI_TOKEN_TYPE: Final[tuple[str, ...]] = ("input", "output")
+    SPECDECODE_CANARY_OUTCOME: Final[tuple[str, ...]] = ("pass", "fail")
     SPECDECODE_COHORT: Final[tuple[str, ...]] = ("normal", "control", "probe", "fallback", "bench")
     SPECDECODE_CONTEXT_TIER: Final[tuple[str, ...]] = ("short", "mid", "long")
     SPECDECODE_DRAFT_LENGTH: Final[tuple[str, ...]] = (
@@ -494,8 +537,11 @@ class Enum:
     SPECDECODE_FALLBACK_REASON: Final[tuple[str, ...]] = (
         "feature_flag", "break_even", "accept_rate", "all_rejected", "time_per_token", "time_to_first_token", "speedup",
         "queue", "swap_growth", "memory_pressure", "thermal_state", "out_of_memory", "verifier_error", "quality_canary",
-        "nothing_proposed", "tenant_budget", "zero_draft_length", "engine_bypass",
+        "nothing_proposed", "tenant_budget", "control", "zero_draft_length", "engine_bypass",
     )
+    SPECDECODE_GUARD_PREVIOUS_STATE: Final[tuple[str, ...]] = ("closed", "limited", "open", "probing")
+    SPECDECODE_GUARD_SCOPE: Final[tuple[str, ...]] = ("process", "tenant", "session")
+    SPECDECODE_GUARD_STATE: Final[tuple[str, ...]] = ("closed", "limited", "open", "probing")
     SPECDECODE_HAZARD_ID: Final[tuple[str, ...]] = (
         "draft_not_trimmable", "sliding_window_exceeded", "draft_exceeds_batch", "scores_overflow", "logits_not_kept",
         "recurrent_target", "context_not_padded", "vocab_mismatch", "nothing_proposed", "all_rejected",
@@ -518,6 +564,10 @@ class Event:
 
     GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS: Final = "gen_ai.client.inference.operation.details"
     """Message content and parameters of one request. Only if the user opted in to message content."""
+
+    SPECDECODE_GUARD_TRANSITION: Final = "specdecode.guard.transition"
+    """The guard changed what it lets the requests of a scope do. In no trace, but with the id of one that was part
+    of the last window. Of the whole machine where no engine is named."""
 
     SPECDECODE_HAZARD_DETECTED: Final = "specdecode.hazard.detected"
     """A hazard was seen. At most one event for each hazard and request, with the trace context of the request."""
@@ -910,6 +960,16 @@ class Metrics:
         emitted_by="collector",
     )
 
+    SPECDECODE_CANARY_RESULTS: Final = Metric(
+        name="specdecode.canary.results",
+        instrument="counter",
+        unit="{result}",
+        brief="Results of quality canaries that the guard was told of.",
+        value_type="int",
+        labels=(Attr.SPECDECODE_CANARY_OUTCOME,),
+        buckets=None,
+    )
+
     SPECDECODE_CONFIG_INFO: Final = Metric(
         name="specdecode.config.info",
         instrument="gauge",
@@ -1139,6 +1199,43 @@ class Metrics:
             Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
             Attr.SPECDECODE_FALLBACK_REASON,
         ),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_SCOPES: Final = Metric(
+        name="specdecode.guard.scopes",
+        instrument="updowncounter",
+        unit="{scope}",
+        brief=(
+            "Scopes that the guard decides for, by what it lets their requests do: one for each tenant or session, "
+            "or the process, and each engine, model and method in it, and one for the machine where that is not "
+            "closed. Absent without a guard."
+        ),
+        value_type="int",
+        labels=(Attr.SPECDECODE_GUARD_STATE,),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_SCOPES_WITHOUT_BASELINE: Final = Metric(
+        name="specdecode.guard.scopes_without_baseline",
+        instrument="updowncounter",
+        unit="{scope}",
+        brief=(
+            "Scopes whose last request could not be compared with any without a draft: there were too few of them, "
+            "they were too old, or other conditions held. Triggers that compare are silent for these."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_TRANSITIONS: Final = Metric(
+        name="specdecode.guard.transitions",
+        instrument="counter",
+        unit="{transition}",
+        brief="Changes of what the guard lets requests do, by where from, where to and why.",
+        value_type="int",
+        labels=(Attr.SPECDECODE_GUARD_PREVIOUS_STATE, Attr.SPECDECODE_GUARD_STATE, Attr.SPECDECODE_GUARD_TRIGGER),
         buckets=None,
     )
 

@@ -15,6 +15,7 @@ from otel_specdecode.generation.counts import ContradictionError
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.judgement import hazards_of
 from otel_specdecode.generation.observer import Content
+from otel_specdecode.generation.plan import Who, planner
 from otel_specdecode.generation.record import NANOSECONDS, Ending, Facts, Record, build_record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta, Tally
@@ -76,6 +77,13 @@ class OTelTicket:
         """Whether the user opted in to prompt and completion text."""
         return self._sinks.capture != "NO_CONTENT"
 
+    @property
+    def who(self) -> Who:
+        """On whose behalf the call was made, by the baggage of its context."""
+        tenancy, parent = self._sinks.tenancy, self._parent
+        context = parent.context if isinstance(parent, OTelRecording) else parent
+        return Who(tenancy.tenant(context), tenancy.session(context))
+
     def begin(self, request: Request, began: int, ago: int) -> OTelRecording:
         """Begin to record; the recording thread starts the span, with the time of the first resume."""
         wall = time.time_ns() - ago
@@ -99,6 +107,11 @@ class _Started:
     manifest: Manifest | None = None
     mismatched: bool = False
     contradicted: bool = False
+
+    @property
+    def who(self) -> Who:
+        """On whose behalf it runs."""
+        return Who(self.caller.tenant, self.caller.session)
 
 
 class OTelRecording:
@@ -222,6 +235,9 @@ class OTelRecording:
             if record is not None:
                 hazards = self._hazards(started, facts, record)
                 started.metrics.finish(record, hazards)
+                plans = planner()
+                if plans is not None:
+                    plans.finish(record, started.who, started.source.trace)
                 self._tell(started, record, hazards, content)
         except Exception as error:
             report_fault("the end of a generation could not be recorded in full", error)
@@ -290,6 +306,9 @@ class OTelRecording:
             self._drop(started, error)
             return
         started.metrics.progress(delta, facts, seconds)
+        plans = planner()
+        if plans is not None:
+            plans.progress(self._request, started.who, delta, facts.input_tokens)
         if self._request.mode == "speculative":
             at = self._wall + max(started.folded_until - self._began, 0)
             decode, labels = sum(delta.pass_times) / NANOSECONDS, started.metrics.base

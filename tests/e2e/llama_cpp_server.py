@@ -1,20 +1,80 @@
-"""llama-cpp-python's own web server, started as a user does without a line of code."""
+"""llama-cpp-python's own web server, started as a user does without a line of code, and what its tests read of it."""
 
 from __future__ import annotations
 
+import json
+import re
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from otel_specdecode.testing.checker import check
 from tests.e2e.servers import CALLER, PROMPT_ONLY, SOON, Server, answer
 from tests.e2e.servers import running as running_command
+from tests.otlp_receiver import Received, ReceivedSpan
 
 __all__ = ["CALLER", "PROMPT_ONLY", "Server", "answer", "running"]
 
+COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
+
+ASKED: dict[str, dict[str, Any]] = {
+    COMPLETION: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
+    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
+}
+
+ENDLESS = {"logit_bias": {"0": -100, "2": -100}}
+"""Forbids the tokens that end a generation."""
+
+WITHOUT_END = {**ENDLESS, "max_tokens": 400}
+"""Is still running when a test does something to it."""
+
+LOOKUP = ("--draft_model", "prompt-lookup-decoding")
+QUEUEING = ("--interrupt_requests", "false")
+"""A new request waits for the one that streams."""
+
+JSON = {"Content-Type": "application/json"}
+
+_SETTINGS = {"n_ctx": 512, "verbose": False, "n_threads": 1, "n_threads_batch": 1}
+
+_RAISED = re.compile(r"[\w.]*(Error|Exception|Warning)\b")
+"""The last line of a traceback."""
+_SERVERS_OWN = "Exception: "
+"""What the server writes before one."""
+
+_PACKAGES = {
+    "llama_cpp": "[llama-cpp] extra",
+    "gguf": "[demo] extra",
+    **{name: f"{name} package" for name in ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context")},
+    "uvicorn": "uvicorn package",
+    "opentelemetry.distro": "[zero-code] extra",
+    "opentelemetry.exporter.otlp.proto.http": "[zero-code] extra",
+    "opentelemetry.instrumentation.fastapi": "FastAPI instrumentation",
+}
+
+
+def skip_unless_installed() -> None:
+    """Skip a test module where the server, or what instruments it, is absent."""
+    for module, need in _PACKAGES.items():
+        pytest.importorskip(module, reason=f"needs the {need}")
+
+
+def target(folder: Path) -> Path:
+    """Write the tiny pair's target as a GGUF file."""
+    from otel_specdecode.tiny_pair import model_path
+    from otel_specdecode.tiny_pair.gguf import convert
+
+    return convert(model_path("target"), folder / "target.gguf", "f32")
+
 
 @contextmanager
-def running(model: Path, folder: Path, *options: str, variables: Mapping[str, str] = SOON) -> Iterator[Server]:
+def running(
+    model: Path, folder: Path, *options: str, variables: Mapping[str, str] = SOON, instrumented: bool = True
+) -> Iterator[Server]:
     """Run a server of a model under `opentelemetry-instrument` for the length of a block.
 
     Args:
@@ -22,16 +82,110 @@ def running(model: Path, folder: Path, *options: str, variables: Mapping[str, st
         folder: Where the server's output goes.
         options: Further options of the server.
         variables: Environment variables beside those that name the receiver.
+        instrumented: Otherwise the command runs as it is.
 
     Raises:
         RuntimeError: It did not start; the message ends with the last of its log.
     """
-    with running_command(lambda port: [*_command(model, port), *options], folder, variables) as server:
+
+    def command(port: int) -> list[str]:
+        settings = {"host": "127.0.0.1", "port": port, "model": model, **_SETTINGS}
+        return [*_SERVER, *(part for name, value in settings.items() for part in (f"--{name}", str(value))), *options]
+
+    with _running(command, folder, variables, instrumented) as server:
         yield server
 
 
-def _command(model: Path, port: int) -> list[str]:
-    options = {"host": "127.0.0.1", "port": port, "model": model, "n_ctx": 512, "verbose": "false"}
-    threads = {"n_threads": 1, "n_threads_batch": 1}
-    pairs = [part for name, value in (options | threads).items() for part in (f"--{name}", str(value))]
-    return [sys.executable, "-m", "llama_cpp.server", *pairs]
+@contextmanager
+def running_several(
+    models: Sequence[Mapping[str, Any]], folder: Path, variables: Mapping[str, str] = SOON
+) -> Iterator[Server]:
+    """Run a server of several models, of which it loads the one that is asked for.
+
+    Args:
+        models: The server's settings of each.
+        folder: Where the server's output goes, and its configuration file.
+        variables: Environment variables beside those that name the receiver.
+
+    Raises:
+        RuntimeError: It did not start; the message ends with the last of its log.
+    """
+
+    def command(port: int) -> list[str]:
+        file = folder / "config.json"
+        settings = {"host": "127.0.0.1", "port": port, "models": [{**_SETTINGS, **each} for each in models]}
+        file.write_text(json.dumps(settings))
+        return [*_SERVER, "--config_file", str(file)]
+
+    with _running(command, folder, variables, True) as server:
+        yield server
+
+
+_SERVER = (sys.executable, "-m", "llama_cpp.server")
+
+
+@contextmanager
+def _running(
+    command: Callable[[int], Sequence[str]], folder: Path, variables: Mapping[str, str], instrumented: bool
+) -> Iterator[Server]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with running_command(command, folder, variables, instrumented) as server:
+        yield server
+
+
+def stops_quietly(server: Server, failures: Sequence[str] = ()) -> bool:
+    """Stop a server as service managers do, and look at what it wrote in all its life.
+
+    Args:
+        server: That has run.
+        failures: Exceptions whose tracebacks it may have written, beside that of a prompt that does not fit, which
+            older releases of the server print.
+    """
+    code, log = server.stop(signal.SIGTERM), server.log.read_text()
+    known = ("ValueError: Requested tokens", *failures)
+    raised = [line for line in log.splitlines() if _RAISED.match(line) and not line.startswith(_SERVERS_OWN)]
+    return (
+        code in (0, -signal.SIGTERM)
+        and "Application shutdown complete" in log
+        and [line for line in raised if not line.startswith(known)] == []
+        and (bool(raised) or "Traceback" not in log)
+        and not complains(log)
+    )
+
+
+def complains(log: str) -> bool:
+    """Tell whether this library, or the SDK, found something wrong."""
+    return any(words in log for words in ("Failed to detach", "is not affected", "is not watched"))
+
+
+def finish_reason(span: ReceivedSpan) -> str:
+    """Why a generation ended."""
+    (reason,) = span.attributes["gen_ai.response.finish_reasons"]
+    return str(reason)
+
+
+def seconds_waited(span: ReceivedSpan) -> float:
+    """How long a generation's request had waited for its turn."""
+    return float(span.attributes["specdecode.queue.duration"])
+
+
+def total(received: Received, metric: str) -> float:
+    """A metric's newest number over all its series."""
+    return sum(value for _, value in received.latest(metric))
+
+
+def started(received: Received) -> dict[str, float]:
+    """The requests started so far, by operation."""
+    points = received.latest("specdecode.request.started")
+    return {labels["gen_ai.operation.name"]: value for labels, value in points}
+
+
+def active(received: Received) -> float:
+    """Generations that run."""
+    return total(received, "specdecode.request.active")
+
+
+def breaks_the_contract(received: Received) -> list[str]:
+    """What of all that arrived is not as the registry has it; of the metrics, which add up, the newest."""
+    newest = Received({path: sent[-1:] if "metrics" in path else sent for path, sent in received.requests.items()})
+    return [str(finding) for finding in check(otlp=newest.as_json()) if finding.severity == "violation"]

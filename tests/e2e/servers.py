@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPResponse, IncompleteRead
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead, RemoteDisconnected
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,21 @@ class Answer:
     trace_id: str
     status: int
     body: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RawAnswer:
+    """What a request got, as it came.
+
+    Attributes:
+        trace_id: The trace that the request was sent in.
+        status: None where the connection was closed without an answer; the rest is empty then.
+    """
+
+    trace_id: str
+    status: int | None
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,21 @@ class Server:
         """Ask for a whole answer."""
         connection, trace_id = self.send(path, body)
         return answer(connection, trace_id)
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> RawAnswer:
+        """Send any request; return whatever comes back."""
+        trace_id = secrets.token_hex(16)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
+        try:
+            connection.request(method, path, body, {"traceparent": f"00-{trace_id}-{CALLER}-01", **(headers or {})})
+            response = connection.getresponse()
+            return RawAnswer(trace_id, response.status, tuple(response.getheaders()), response.read())
+        except RemoteDisconnected:
+            return RawAnswer(trace_id, None, (), b"")
+        finally:
+            connection.close()
 
     def send(self, path: str, body: Mapping[str, Any]) -> tuple[HTTPConnection, str]:
         """Send a request without waiting for its answer; return the connection and the request's trace."""
@@ -150,7 +180,10 @@ def answer(connection: HTTPConnection, trace_id: str) -> Answer:
 
 @contextmanager
 def running(
-    command: Callable[[int], Sequence[str]], folder: Path, variables: Mapping[str, str] = SOON
+    command: Callable[[int], Sequence[str]],
+    folder: Path,
+    variables: Mapping[str, str] = SOON,
+    instrumented: bool = True,
 ) -> Iterator[Server]:
     """Run a server under `opentelemetry-instrument` for the length of a block.
 
@@ -158,14 +191,16 @@ def running(
         command: What runs it on a port.
         folder: Where the server's output goes.
         variables: Environment variables beside those that name the receiver.
+        instrumented: Otherwise the command runs as it is.
 
     Raises:
         RuntimeError: It did not start; the message ends with the last of its log.
     """
+    launcher = (str(LAUNCHER),) if instrumented else ()
     port, log = _free_port(), folder / "server.log"
     with otlp_receiver() as (url, received), log.open("wb") as output:
         process = subprocess.Popen(
-            [str(LAUNCHER), *command(port)],
+            [*launcher, *command(port)],
             env=_environment(url, variables),
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,31 +11,34 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
-pytest.importorskip("gguf", reason="needs the [demo] extra")
-for module in ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context", "uvicorn"):
-    pytest.importorskip(module, reason=f"needs the {module} package")
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
-pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="needs the FastAPI instrumentation")
+from tests.e2e.llama_cpp_server import (
+    ASKED,
+    CALLER,
+    CHAT,
+    COMPLETION,
+    LOOKUP,
+    PROMPT_ONLY,
+    QUEUEING,
+    WITHOUT_END,
+    Server,
+    active,
+    answer,
+    breaks_the_contract,
+    complains,
+    finish_reason,
+    running,
+    seconds_waited,
+    skip_unless_installed,
+    started,
+    stops_quietly,
+    target,
+)
+from tests.e2e.servers import STOP_S
+from tests.otlp_receiver import ReceivedSpan
 
-from otel_specdecode.testing.checker import check  # noqa: E402
-from otel_specdecode.tiny_pair import model_path  # noqa: E402
-from otel_specdecode.tiny_pair.gguf import convert  # noqa: E402
-from tests.e2e.llama_cpp_server import CALLER, PROMPT_ONLY, Server, answer, running  # noqa: E402
-from tests.otlp_receiver import Received, ReceivedSpan  # noqa: E402
+skip_unless_installed()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]
-
-COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
-
-ASKED: dict[str, dict[str, Any]] = {
-    COMPLETION: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
-    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
-}
-
-WITHOUT_END = {"logit_bias": {"0": -100, "2": -100}, "max_tokens": 400}
-"""Forbids the tokens that end a generation, so that it is still running when a test does something to it."""
 
 PROMPTLY_S = 2.0
 CLOCK_DRIFT_NS = 50_000_000
@@ -45,7 +48,7 @@ ROUTING_S = 0.1
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(model_path("target"), tmp_path_factory.mktemp("gguf") / "target.gguf", "f32")
+    return target(tmp_path_factory.mktemp("gguf"))
 
 
 @pytest.fixture(scope="module")
@@ -59,47 +62,9 @@ def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 @pytest.fixture(scope="module")
 def drafting(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a draft, where a new request waits for the one that streams."""
-    options = ("--draft_model", "prompt-lookup-decoding", "--interrupt_requests", "false")
-    with running(model, tmp_path_factory.mktemp("drafting"), *options) as server:
+    with running(model, tmp_path_factory.mktemp("drafting"), *LOOKUP, *QUEUEING) as server:
         yield server
         assert stops_quietly(server)
-
-
-def stops_quietly(server: Server) -> bool:
-    """Stop a server as service managers do, and look at what it wrote in all its life.
-
-    The only traceback is that of a prompt that does not fit, which older releases of the server print.
-    """
-    code, log = server.stop(signal.SIGTERM), server.log.read_text()
-    return (
-        code in (0, -signal.SIGTERM)
-        and "Application shutdown complete" in log
-        and log.count("Traceback") == log.count("ValueError: Requested tokens")
-        and not any(words in log for words in ("Failed to detach", "generation is not affected"))
-    )
-
-
-def finish_reason(span: ReceivedSpan) -> str:
-    (reason,) = span.attributes["gen_ai.response.finish_reasons"]
-    return str(reason)
-
-
-def seconds_waited(span: ReceivedSpan) -> float:
-    return float(span.attributes["specdecode.queue.duration"])
-
-
-def started(received: Received) -> dict[str, float]:
-    """The requests started so far, by operation."""
-    points = received.latest("specdecode.request.started")
-    return {labels["gen_ai.operation.name"]: value for labels, value in points}
-
-
-def active(received: Received) -> float:
-    return sum(value for _, value in received.latest("specdecode.request.active"))
-
-
-def breaks_the_contract(received: Received) -> list[str]:
-    return [str(finding) for finding in check(otlp=received.as_json()) if finding.severity == "violation"]
 
 
 # Where a generation stands in its trace
@@ -271,3 +236,35 @@ def test_what_was_recorded_last_arrives_when_the_server_is_interrupted(model: Pa
     assert breaks_the_contract(server.received) == []
     assert PROMPT_ONLY not in str(server.received.requests)
     assert not any(word in server.log.read_text() for word in ("Traceback", "Failed to detach"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 0)])
+def test_under_load_all_that_was_answered_has_arrived_when_a_signal_has_ended_the_server(
+    number: signal.Signals, code: int, model: Path, tmp_path: Path
+) -> None:
+    """With the SDK's own export intervals. The stream is broken off; what waits for its turn still gets its answer."""
+    short = {**ASKED[COMPLETION], "max_tokens": 2}
+    with running(model, tmp_path, *QUEUEING, "--n_ctx", "4096", variables={}) as server:
+        answered = [server.post(COMPLETION, short) for _ in range(4)]
+        with server.stream(CHAT, {**ASKED[CHAT], **WITHOUT_END, "max_tokens": 4000}) as chunks:
+            events = chunks.events()
+            assert len(list(islice(events, 2))) == 2
+            waiting = [server.send(COMPLETION, short) for _ in range(4)]
+            assert len(list(islice(events, 3))) == 3
+            server.process.send_signal(number)
+            seen = 5 + len(list(events))
+        answered += [answer(*each) for each in waiting]
+        assert server.process.wait(STOP_S) == code
+
+    received = server.received
+    assert [each.status for each in answered] == [200] * 8
+    for each in answered:
+        request, generation = server.spans(each.trace_id, timeout=0)
+        assert request.attributes["http.status_code"] == 200
+        assert finish_reason(generation) in {"length", "stop"}
+    _, streamed = server.spans(chunks.trace_id, timeout=0)
+    assert (streamed.status, finish_reason(streamed)) == ("UNSET", "closed")
+    assert streamed.attributes["gen_ai.usage.output_tokens"] >= seen - 1, "the first event holds no token"
+    assert started(received) == {"text_completion": len(answered), "chat": 1}
+    assert active(received) == 0
+    assert not complains(server.log.read_text())

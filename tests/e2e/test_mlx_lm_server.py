@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,25 @@ pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
     pytest.importorskip(module, reason="needs the [zero-code] extra")
 
-from otel_specdecode.testing.checker import check  # noqa: E402
-from tests.e2e.mlx_lm_server import DRAFT, MODULE, SUBCOMMAND, running  # noqa: E402
-from tests.e2e.servers import CALLER, PROMPT_ONLY, Server  # noqa: E402
-from tests.otlp_receiver import Received, ReceivedSpan  # noqa: E402
+from tests.e2e.mlx_lm_server import (  # noqa: E402
+    ASKED,
+    CHAT,
+    DRAFT,
+    MODULE,
+    SUBCOMMAND,
+    TEXT,
+    WITH_USAGE,
+    WITHOUT_END,
+    finish_reason,
+    running,
+    stops_quietly,
+    total,
+    usage_in,
+    usage_of,
+)
+from tests.e2e.servers import CALLER, Server  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
-
-TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
-ASKED: dict[str, dict[str, Any]] = {
-    TEXT: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
-    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
-}
-WITHOUT_END = {"logit_bias": {"0": -100, "2": -100}, "max_tokens": 1200}
-"""Forbids the tokens that end a generation, so that it is still running when a test does something to it."""
-
-WITH_USAGE = {"stream_options": {"include_usage": True}}
-CLIENTS, REQUESTS = 8, 40
 
 
 @pytest.fixture(scope="module", params=[(), DRAFT], ids=["batching", "drafting"])
@@ -42,42 +42,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with running(tmp_path_factory.mktemp("server"), *request.param) as server:
         yield server
         assert stops_quietly(server)
-
-
-def stops_quietly(server: Server) -> bool:
-    """Stop a server as service managers do, and look at what it wrote in all its life."""
-    code, log = server.stop(signal.SIGTERM), server.log.read_text()
-    gone = log.count("BrokenPipeError: ") + log.count("ConnectionResetError: ")
-    return (
-        code == -signal.SIGTERM
-        and log.count("Traceback") == gone
-        and not any(words in log for words in ("Failed to detach", "is not affected", "is not watched"))
-    )
-
-
-def finish_reason(span: ReceivedSpan) -> str:
-    (reason,) = span.attributes["gen_ai.response.finish_reasons"]
-    return str(reason)
-
-
-def usage_of(span: ReceivedSpan) -> tuple[int, int, int]:
-    found = span.attributes
-    cached = found.get("gen_ai.usage.cache_read.input_tokens", 0)
-    return found["gen_ai.usage.input_tokens"], cached, found["gen_ai.usage.output_tokens"]
-
-
-def usage_in(body: dict[str, Any]) -> tuple[int, int, int]:
-    usage = body["usage"]
-    cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
-    return usage["prompt_tokens"], cached, usage["completion_tokens"]
-
-
-def total(received: Received, metric: str) -> float:
-    return sum(value for _, value in received.latest(metric))
-
-
-def breaks_the_contract(received: Received) -> list[str]:
-    return [str(finding) for finding in check(otlp=received.as_json()) if finding.severity == "violation"]
 
 
 # Where a generation stands in its trace
@@ -121,63 +85,6 @@ def test_a_client_that_is_not_instrumented_measures_the_same(server: Server) -> 
     assert (request.end - request.start) / 1e9 == pytest.approx(whole, rel=0.05, abs=0.03)
     rate = (found["gen_ai.usage.output_tokens"] - 1) / (arrived[-1] - arrived[0])
     assert found["specdecode.decode.tokens_per_second"] == pytest.approx(rate, rel=0.15)
-
-
-# Many clients
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a client was told; nothing of one that went away."""
-
-    trace_id: str
-    usage: tuple[int, int, int] | None
-
-
-def ask(server: Server, number: int) -> Told:
-    """One of several kinds of request, by its number; every tenth client goes away."""
-    path = (TEXT, CHAT)[number % 2]
-    body = {**ASKED[path], "max_tokens": 4 + number % 7}
-    if number % 10 == 9:
-        with server.stream(path, {**body, **WITHOUT_END}) as chunks:
-            assert len(list(islice(chunks.events(), 2))) == 2
-        return Told(chunks.trace_id, None)
-    if number % 4 < 2:
-        with server.stream(path, {**body, **WITH_USAGE}) as chunks:
-            *_, last = chunks.events()
-        return Told(chunks.trace_id, usage_in(last))
-    got = server.post(path, body)
-    return Told(got.trace_id, usage_in(got.body))
-
-
-def by_clients(server: Server) -> list[Told]:
-    with ThreadPoolExecutor(CLIENTS) as clients:
-        return list(clients.map(lambda number: ask(server, number), range(REQUESTS)))
-
-
-@pytest.mark.parametrize("options", [(), DRAFT], ids=["batching", "drafting"])
-def test_of_many_clients_each_request_has_its_pair_of_spans_with_the_counts_it_was_told(
-    options: Sequence[str], tmp_path: Path
-) -> None:
-    with running(tmp_path, *options) as server:
-        told = by_clients(server)
-        received = server.received
-        assert received.wait_for(lambda got: total(got, "http.server.request.duration") == REQUESTS)
-        assert received.wait_for(lambda got: total(got, "specdecode.request.active") == 0)
-        for each in told:
-            request, generation = server.spans(each.trace_id)
-            assert (request.parent_id, generation.parent_id) == (CALLER, request.span_id)
-            assert request.status == generation.status == "UNSET"
-            if each.usage is None:
-                assert finish_reason(generation) == "closed"
-            else:
-                assert usage_of(generation) == each.usage
-        assert len(received.spans()) == 2 * REQUESTS
-        assert received.wait_for(lambda got: total(got, "specdecode.queue.duration") == REQUESTS)
-        assert total(received, "specdecode.request.started") == REQUESTS
-        assert breaks_the_contract(received) == []
-        assert PROMPT_ONLY not in str(received.requests)
-        assert stops_quietly(server)
 
 
 # What goes wrong

@@ -6,10 +6,13 @@ import itertools
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, held, integer, number
+from otel_specdecode.engines.llama_cpp.plans import ShorterDraft
 from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.plan import Ask, Who
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
 from otel_specdecode.identity.gguf import gguf_name
 from otel_specdecode.identity.llama_cpp import loaded_model
@@ -68,10 +71,14 @@ class CallReader:
 
         A draft model is any draft that holds a Llama in an attribute; what keeps its model elsewhere is custom.
         """
-        model = getattr(llama, "draft_model", None)
+        model, limit = getattr(llama, "draft_model", None), None
+        if isinstance(model, ShorterDraft):
+            model, limit = model.inner, model.limit
         if model is None:
             return Draft()
         length = integer(held(model, "num_pred_tokens"))
+        if limit is not None:
+            length = limit if length is None else min(length, limit)
         if isinstance(model, self._lookup_class):
             ngram = integer(held(model, "max_ngram_size"))
             return Draft("prompt_lookup", length, settings=() if ngram is None else (("max_ngram_size", ngram),))
@@ -80,6 +87,12 @@ class CallReader:
         if inner:
             return Draft("draft_model", length, inner)
         return Draft("custom", length, settings=(("class", type(model).__name__),))
+
+    def ask(self, llama: Any, operation: Operation, who: Who) -> Ask:
+        """Return what a call asks for, before it is made."""
+        draft = self.draft(llama)
+        draft_model = None if draft.llama is None else model_name(draft.llama)
+        return Ask(PROVIDER, model_name(llama), draft.method, draft.length, draft_model, operation, who)
 
     def request(self, llama: Any, operation: Operation, sampling: Sampling, *, stream: bool) -> Request:
         """Return the request of one call."""
@@ -122,7 +135,13 @@ class CallReader:
 def model_name(llama: Any) -> str | None:
     """Return the name a caller knows a Llama's model by, from its file."""
     path = getattr(llama, "model_path", None)
-    return gguf_name(path) if isinstance(path, str) and path else None
+    return _name_of(path) if isinstance(path, str) and path else None
+
+
+@lru_cache(maxsize=64)
+def _name_of(path: str) -> str | None:
+    """Return what a file is called; kept, since it asks the file system and every request has a name."""
+    return gguf_name(path)
 
 
 def sampling_of(arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sampling:

@@ -12,7 +12,7 @@ from types import FrameType, GeneratorType
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
-from otel_specdecode.engines.llama_cpp import server
+from otel_specdecode.engines.llama_cpp import plans, server
 from otel_specdecode.engines.llama_cpp.calls import PROVIDER, CallReader, Draft, model_name, sampling_of
 from otel_specdecode.engines.llama_cpp.content import keep_answer, keep_messages, keep_prompt
 from otel_specdecode.engines.llama_cpp.engine import ends_generation
@@ -20,6 +20,7 @@ from otel_specdecode.engines.llama_cpp.frames import Frames
 from otel_specdecode.engines.llama_cpp.passes import PassWatch, chunks
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Content, Relay, Ticket
+from otel_specdecode.generation.plan import Plan
 from otel_specdecode.generation.request import Operation, Request, Sampling
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -38,12 +39,14 @@ class Call:
         llama: The Llama it was called on; an ended stream that is still held must not hold the model.
         sampling: Its sampling parameters.
         text: Its recording.
+        plan: How its token loops are to run; None: as asked for.
         kept: Tokens whose KV entries were kept as a chat handler began to evaluate by itself, None if none did.
     """
 
     llama: weakref.ref[Any]
     sampling: Sampling
     text: TextCall
+    plan: Plan | None = None
     kept: int | None = None
 
     def is_on(self, llama: Any) -> bool:
@@ -205,7 +208,12 @@ class Watching:
                 keep_messages(generation.content, prompt)
             else:
                 keep_prompt(generation.content, llama, prompt)
-        return Call(weakref.ref(llama), sampling, TextCall(generation, _read_end, keep))
+        plan = generation.plan = self._plan(ticket, llama, operation)
+        changed = plans.changes(plan, self._reader.draft(llama).length)
+        return Call(weakref.ref(llama), sampling, TextCall(generation, _read_end, keep), plan if changed else None)
+
+    def _plan(self, ticket: Ticket, llama: Any, operation: Operation) -> Plan:
+        return self._relay.plan(ticket, partial(self._reader.ask, llama, operation))
 
     def _segment(self, call: Call, llama: Any, wrapped: Method, args: Args, kwargs: Kwargs) -> Any:
         """Follow the token loop of a completion."""
@@ -217,7 +225,8 @@ class Watching:
         passes = PassWatch(llama, call.text.generation, limit, processors)
         passes.kept, call.kept = call.kept, None
         self.frames.claim(stream, passes)
-        return call.text.follow(stream, Segment(call.text, passes.finished))
+        planned = stream if call.plan is None else plans.limited(stream, llama, call.plan)
+        return call.text.follow(planned, Segment(call.text, passes.finished))
 
     def _bare(self, ticket: Ticket, wrapped: Method, llama: Any, args: Args, kwargs: Kwargs, left: str | None) -> Any:
         """Follow a token loop that the caller runs; `left`: the finish reason where it is left early."""
@@ -238,9 +247,11 @@ class Watching:
         if not isinstance(stream, GeneratorType):
             return stream
         generation = Generation(ticket, request)
+        plan = generation.plan = self._plan(ticket, llama, "text_completion")
         passes = PassWatch(llama, generation, None, self._has_processors(args, kwargs))
         self.frames.claim(stream, passes)
-        return watch(stream, generation, outcome)
+        changed = plans.changes(plan, self._reader.draft(llama).length)
+        return watch(plans.limited(stream, llama, plan) if changed else stream, generation, outcome)
 
     def _is_inner(self, llama: Any, frame: FrameType) -> bool:
         """Return whether a call is part of a watched one, its draft at work, or part of a silent one."""

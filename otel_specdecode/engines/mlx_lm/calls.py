@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, integer, number
-from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Request, Sampling
+from otel_specdecode.generation.plan import Ask, Who
+from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
 from otel_specdecode.identity.manifest import Pair
 from otel_specdecode.identity.names import ModelBook, public_name
 
@@ -86,6 +87,22 @@ class CallReader:
             sampling=replace(sampling, max_tokens=integer(arguments.get("max_tokens", args, kwargs))),
             pair=self.pair(method, model, draft),
         )
+
+    def ask(
+        self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any], operation: Operation, who: Who
+    ) -> Ask:
+        """Return what one generate call asks for, before it is made."""
+        draft = arguments.get("draft_model", args, kwargs)
+        model = self.model_name(arguments.get("model", args, kwargs), arguments.get("tokenizer", args, kwargs))
+        length = self.draft_length(arguments, args, kwargs)
+        if draft is None:
+            return Ask(PROVIDER, model, "none", length, None, operation, who)
+        return Ask(PROVIDER, model, "draft_model", length, self.models.name_of(draft), operation, who)
+
+    def draft_length(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
+        """Return the draft length of a call; 0 without a draft, None if it is no number."""
+        draft, length = (arguments.get(name, args, kwargs) for name in ("draft_model", "num_draft_tokens"))
+        return self._mode(draft, length)[2]
 
     def speculates(self, arguments: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether a call enters the speculative path and verifies proposals."""

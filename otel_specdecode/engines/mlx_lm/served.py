@@ -14,6 +14,7 @@ from otel_specdecode.engines.arguments import held, integer, number
 from otel_specdecode.engines.mlx_lm.hazards import CACHE_REUSE_SHORT
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Content, Message, Ticket, text_part
+from otel_specdecode.generation.plan import Plan
 from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.request import Operation, Request, Sampling
 from otel_specdecode.generation.running import Generation
@@ -76,7 +77,14 @@ class ServedCall:
         single: It runs alone, as a stream that is watched itself.
     """
 
-    def __init__(self, ticket: Ticket, asked: Asked, kinds: Kinds, request: Callable[[], Request]) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        asked: Asked,
+        kinds: Kinds,
+        request: Callable[[], Request],
+        plan: Callable[[Request], Plan],
+    ) -> None:
         """Wait for the generating thread.
 
         Args:
@@ -84,6 +92,7 @@ class ServedCall:
             asked: What the client asked for.
             kinds: What the generating thread puts on the queue.
             request: Reads what runs, on the generating thread as it takes the request.
+            plan: Tells whoever plans of a request that nothing can be decided of any more.
         """
         self.ticket = ticket
         self.asked = asked
@@ -91,6 +100,7 @@ class ServedCall:
         self.single = False
         self._kinds = kinds
         self._request: Callable[[], Request] | None = request
+        self._plan = plan
         self._prompt_tokens: int | None = None
         self._generation: Generation | None = None
         self._texts: list[str] | None = None
@@ -190,6 +200,7 @@ class ServedCall:
             return
         request = read()
         generation = Generation(self.ticket, lambda own: self.asked.of(request, own))
+        generation.plan = self._plan(request)
         generation.input_tokens = self._prompt_tokens
         generation.cached_tokens = max(getattr(context, "prompt_cache_count", 0), 0)
         if self.ticket.captures_content:

@@ -14,10 +14,19 @@ from typing import Any
 
 from otel_specdecode.engines.arguments import checked, integer
 from otel_specdecode.engines.mlx_lm.calls import PROVIDER, CallReader
-from otel_specdecode.engines.mlx_lm.served import GONE, Kinds, ServedCall, WatchedQueue, asked_for, sampler_arguments
+from otel_specdecode.engines.mlx_lm.served import (
+    GONE,
+    Asked,
+    Kinds,
+    ServedCall,
+    WatchedQueue,
+    asked_for,
+    sampler_arguments,
+)
 from otel_specdecode.engines.mlx_lm.streams import Args, Here, Kwargs, Wrapped
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Exchange, HttpRequest, Relay
+from otel_specdecode.generation.plan import Ask, Who
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Request
 from otel_specdecode.generation.stream import error_type
 
@@ -209,7 +218,13 @@ class ServerHooks:
             stream = True if serving is None else bool(getattr(serving.handler, "stream", False))
             accepted = time.perf_counter_ns() if serving is None else serving.accepted
             asked = asked_for(request, arguments, stream, accepted, ticket.captures_content)
-            call = ServedCall(ticket, asked, self._kinds, lambda: self._request(generator.model_provider, arguments))
+            call = ServedCall(
+                ticket,
+                asked,
+                self._kinds,
+                lambda: self._request(generator.model_provider, arguments),
+                lambda request: self._relay.plan(ticket, lambda who: _asked_of(request, asked, who)),
+            )
             if serving is not None:
                 serving.call = call
             return call
@@ -254,6 +269,11 @@ def _finish(serving: Serving, failure: BaseException | None) -> None:
     if serving.exchange is not None:
         name = None if failure is None else error_type(failure)
         serving.exchange.finish(serving.status, name, went_away)
+
+
+def _asked_of(request: Request, asked: Asked, who: Who) -> Ask:
+    """Return what a batched request asks for: no draft, since none takes part."""
+    return Ask(request.provider, request.model, "none", 0, None, asked.operation, who)
 
 
 def _call_of(request: Any) -> ServedCall | None:

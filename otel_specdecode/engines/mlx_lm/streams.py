@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, checked
-from otel_specdecode.engines.mlx_lm import hazards
+from otel_specdecode.engines.mlx_lm import hazards, plans
 from otel_specdecode.engines.mlx_lm.calls import CallReader, cached_tokens
 from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, TargetStandIn
 from otel_specdecode.engines.mlx_lm.served import ServedCall
 from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.observer import Content, Message, Relay, text_part
+from otel_specdecode.generation.plan import AS_ASKED, Ask, Plan, Who
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -102,11 +103,12 @@ class StreamHooks:
     def stream_generate(self, wrapped: MakesStream, _: object, args: Args, kwargs: Kwargs) -> Stream:
         """Watch one `stream_generate` call."""
         whole_text, self._here.whole_text = self._here.whole_text, False
-        stream = wrapped(*args, **kwargs)
         served, self._generating.call = self._generating.call, None
         ticket = self._relay.admit() if served is None else served.ticket
         if ticket is None:
-            return stream
+            return wrapped(*args, **kwargs)
+        plan = self._relay.plan(ticket, functools.partial(self._ask, self._outer_arguments, args, kwargs, served))
+        stream = wrapped(*args, **kwargs) if plan is AS_ASKED else self._planned(plan, wrapped, args, kwargs)
         call = StreamCall(served)
 
         def request(generation: Generation) -> Request | None:
@@ -120,6 +122,7 @@ class StreamHooks:
             return read if served is None else served.asked.of(read, generation)
 
         generation = Generation(ticket, request)
+        generation.plan = plan
         if ticket.captures_content:
             generation.content = Content()
             stream = _collect(stream, generation.content.completion)
@@ -145,6 +148,9 @@ class StreamHooks:
             return wrapped(*args, **kwargs)
         call = StreamCall()
         own_args, own_kwargs = args, kwargs
+        plan = self._relay.plan(ticket, functools.partial(self._ask, arguments, args, kwargs, None))
+        if plan is not AS_ASKED:
+            args, kwargs = self._shortened(plan, arguments, args, kwargs)
 
         def request(generation: Generation) -> Request | None:
             if self._relay.observer is None:
@@ -153,10 +159,31 @@ class StreamHooks:
             return self._reader.request(arguments, own_args, own_kwargs, stream=True)
 
         generation = Generation(ticket, request)
+        generation.plan = plan
         args, kwargs = self._stand_in(call, generation, arguments, args, kwargs)
         limit = arguments.get("max_tokens", args, kwargs)
         outcome = functools.partial(self._step_outcome, call, limit, called_by_engine)
         return watch(wrapped(*args, **kwargs), generation, outcome)
+
+    def _ask(self, arguments: Arguments, args: Args, kwargs: Kwargs, served: ServedCall | None, who: Who) -> Ask:
+        operation = "text_completion" if served is None else served.asked.operation
+        return self._reader.ask(arguments, args, kwargs, operation, who)
+
+    def _planned(self, plan: Plan, wrapped: MakesStream, args: Args, kwargs: Kwargs) -> Stream:
+        """Make the engine's stream of a call as a plan has it, and as it is if that fails."""
+        try:
+            asked = self._reader.draft_length(self._outer_arguments, args, kwargs)
+            planned_args, planned_kwargs = plans.apply(plan, asked, self._outer_arguments, args, kwargs)
+        except Exception as error:
+            report_fault("a plan could not be applied, and the request runs as asked", error)
+            return wrapped(*args, **kwargs)
+        return wrapped(*planned_args, **planned_kwargs)
+
+    def _shortened(self, plan: Plan, arguments: Arguments, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Return the arguments of a step function that the program itself calls; it cannot become another one."""
+        asked = self._reader.draft_length(arguments, args, kwargs)
+        length = plan.length(asked)
+        return (args, kwargs) if length == asked else arguments.with_value("num_draft_tokens", length, args, kwargs)
 
     def _stand_in(
         self, call: StreamCall, generation: Generation, arguments: Arguments, args: Args, kwargs: Kwargs

@@ -18,6 +18,8 @@ mlx_lm = pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
 from otel_specdecode.tiny_pair import model_path  # noqa: E402
 from otel_specdecode.tiny_pair.cycle import CyclePair, build  # noqa: E402
+from tests.engines.mlx_lm.local_server import LocalServer, local_server  # noqa: E402
+from tests.engines.mlx_lm.served import DRAFT  # noqa: E402
 
 EOS = 2
 
@@ -79,6 +81,27 @@ def telemetry() -> Iterator[Telemetry]:
     """MLX-LM instrumented into memory for one test."""
     with capture() as captured:
         yield captured
+
+
+@pytest.fixture(params=["batched", "speculative"])
+def server(request: pytest.FixtureRequest, telemetry: Telemetry) -> Iterator[LocalServer]:
+    """The server in each of the two ways that it runs requests: together, and with a draft one by one."""
+    with local_server(*(DRAFT if request.param == "speculative" else ())) as running:
+        yield running
+
+
+@pytest.fixture
+def batching(telemetry: Telemetry) -> Iterator[LocalServer]:
+    """The server that runs requests together."""
+    with local_server() as running:
+        yield running
+
+
+@pytest.fixture
+def drafting(telemetry: Telemetry) -> Iterator[LocalServer]:
+    """The server with a draft, which runs requests one by one."""
+    with local_server(*DRAFT) as running:
+        yield running
 
 
 def step_functions() -> Any:

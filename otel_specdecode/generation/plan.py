@@ -1,0 +1,148 @@
+"""What is decided of a request before its engine is called: whether it may speculate, how far, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from otel_specdecode.generation.record import Record
+from otel_specdecode.generation.request import Cohort, Method, Operation, Request
+from otel_specdecode.generation.tally import Delta
+
+
+class Who(NamedTuple):
+    """On whose behalf a request runs; None where its context does not tell."""
+
+    tenant: str | None = None
+    session: str | None = None
+
+
+NOBODY = Who()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request as far as it is known before its engine is called.
+
+    Attributes:
+        provider: GenAI provider name of the engine.
+        model: Target model as the caller knows it, None if unknown.
+        method: What would propose tokens.
+        draft_length: The draft length k that was asked for; None if the draft does not tell.
+        draft_model: Draft model as the caller knows it, None without one or if unknown.
+        operation: GenAI operation name.
+        who: On whose behalf.
+    """
+
+    provider: str
+    model: str | None
+    method: Method
+    draft_length: int | None
+    draft_model: str | None = None
+    operation: Operation = "text_completion"
+    who: Who = NOBODY
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it asks for speculation."""
+        return self.method != "none" and self.draft_length != 0
+
+
+class Permit:
+    """Leave to be one of the streams that speculate; given back once, at the latest when nobody holds it any more."""
+
+    __slots__ = ("_give_back",)
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        """Take it.
+
+        Args:
+            give_back: Called once, on any thread, maybe inside garbage collection: it may take no lock.
+        """
+        self._give_back: Callable[[], None] | None = give_back
+
+    def release(self) -> None:
+        """Give it back, unless it was."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+
+    __del__ = release
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a request is to run.
+
+    Attributes:
+        draft_length: Most tokens that may be proposed at once; None: as asked for; 0: autoregressively.
+        cohort: Why it runs as it does.
+        fallback_reason: Why it may not speculate; None where it may.
+        lighter: Whether the draft is to be the lighter one, where the caller gave one.
+        permit: Held while it runs; None where nobody counts.
+    """
+
+    draft_length: int | None = None
+    cohort: Cohort = "normal"
+    fallback_reason: str | None = None
+    lighter: bool = False
+    permit: Permit | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether no token may be proposed."""
+        return self.draft_length == 0
+
+    def length(self, asked: int | None) -> int | None:
+        """Return the draft length of a request that asked for one; None where nobody limits an unknown one."""
+        if self.draft_length is None or asked is None:
+            return asked if self.draft_length is None else self.draft_length
+        return min(asked, self.draft_length)
+
+
+AS_ASKED = Plan()
+"""The plan of a request that nobody decides about."""
+
+
+class Planner(Protocol):
+    """Who decides, and learns from what comes of it. No method raises or blocks."""
+
+    def plan(self, ask: Ask) -> Plan:
+        """Decide about one request; on the calling thread."""
+
+    def progress(self, request: Request, who: Who, delta: Delta, input_tokens: int | None) -> None:
+        """Take what a stretch of a request added; on the recording thread."""
+
+    def finish(self, record: Record, who: Who, trace_id: str | None) -> None:
+        """Take a finished request and its trace, None if that is not sampled; on the recording thread."""
+
+
+def planned(request: Request, plan: Plan) -> Request:
+    """Return a request as it runs under a plan."""
+    if plan is AS_ASKED or request.mode == "autoregressive":
+        return request
+    length = plan.length(request.draft_max_tokens)
+    if length != 0:
+        return replace(request, draft_max_tokens=length, cohort=plan.cohort)
+    reason = plan.fallback_reason
+    return replace(request, mode="autoregressive", draft_max_tokens=0, cohort=plan.cohort, fallback_reason=reason)
+
+
+_planner: Planner | None = None
+
+
+def plan_by(planner: Planner | None) -> None:
+    """Have every request of this process planned from now on; None: run as asked."""
+    global _planner
+    _planner = planner
+
+
+def planner() -> Planner | None:
+    """Return who plans, None while nobody does."""
+    return _planner
+
+
+chosen: ContextVar[Plan | None] = ContextVar("otel_specdecode_plan", default=None)
+"""The plan that a program asked for itself, for the calls it makes in this context."""

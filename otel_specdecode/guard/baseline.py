@@ -1,0 +1,209 @@
+"""What requests without a draft take: of the control cohort of this process, or as measured before."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+MOST_CONDITIONS = 256
+"""Combinations that are kept; of more, the one that was written longest ago is forgotten."""
+
+MOST_REQUESTS = 200
+"""Newest requests of a combination that quantiles are of."""
+
+
+class Conditions(NamedTuple):
+    """What makes durations comparable: they are of the same engine, model and tier, and of a machine in the same state.
+
+    Attributes:
+        provider: GenAI provider name of the engine.
+        model: Target model, None if unknown.
+        operation: GenAI operation name.
+        tier: `short`, `mid` or `long`, by input tokens.
+        band: Requests that ran at once: `1`, `2`, `4` or `8`, each up to the next.
+        power_mode: Of the machine.
+        thermal_state: Of the machine.
+    """
+
+    provider: str
+    model: str | None
+    operation: str
+    tier: str
+    band: str = "1"
+    power_mode: str = "unknown"
+    thermal_state: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What requests of one combination take, in seconds; None where it is not known.
+
+    Attributes:
+        round_seconds: Mean duration of a decode pass.
+        time_per_token_p50: Median of the time per token.
+        time_per_token_p95: 95th percentile of it.
+        time_to_first_token_p50: Median of the time to the first token.
+        tokens_per_second: Output tokens of the whole service, a second in which requests run.
+        requests: Requests that it is of.
+    """
+
+    round_seconds: float | None = None
+    time_per_token_p50: float | None = None
+    time_per_token_p95: float | None = None
+    time_to_first_token_p50: float | None = None
+    tokens_per_second: float | None = None
+    requests: int = 0
+
+
+class _Requests:
+    """Requests of one combination, newest last, and the sums of their passes."""
+
+    __slots__ = ("passes", "requests", "summed", "usual")
+
+    def __init__(self) -> None:
+        self.requests: deque[tuple[float, float | None, float | None]] = deque(maxlen=MOST_REQUESTS)
+        self.passes: deque[tuple[float, int, float]] = deque(maxlen=MOST_REQUESTS)
+        self.summed = (0, 0.0)
+        self.usual: Usual | None = None
+
+
+class Baseline:
+    """Requests without a draft, by conditions. Not for several threads."""
+
+    def __init__(self, requests: int, max_age: float, fixed: Mapping[Conditions, Usual] | None = None) -> None:
+        """Start with nothing, or with what was measured before.
+
+        Args:
+            requests: Requests that make a combination known.
+            max_age: Seconds after which a request counts no more.
+            fixed: Numbers of before, in place of all that is added.
+        """
+        self._needed = requests
+        self._max_age = max_age
+        self._fixed = fixed
+        self._found: dict[Conditions, _Requests] = {}
+
+    def add_passes(self, conditions: Conditions, passes: int, seconds: float, now: float) -> None:
+        """Take decode passes of a request without a draft."""
+        if self._fixed is None and passes and math.isfinite(seconds):
+            found = self._of(conditions)
+            if len(found.passes) == MOST_REQUESTS:
+                self._forget_passes(found)
+            found.passes.append((now, passes, seconds))
+            found.summed = (found.summed[0] + passes, found.summed[1] + seconds)
+
+    def add_request(
+        self, conditions: Conditions, time_per_token: float | None, time_to_first_token: float | None, now: float
+    ) -> None:
+        """Take a finished request without a draft, its times in seconds."""
+        if self._fixed is None:
+            found = self._of(conditions)
+            found.requests.append((now, time_per_token, time_to_first_token))
+            found.usual = None
+
+    def round_seconds(self, conditions: Conditions, now: float) -> float | None:
+        """Return the mean duration of a decode pass without a draft, None if too few requests tell."""
+        usual = self.requests(conditions, now)
+        if usual is None or self._fixed is not None:
+            return None if usual is None else usual.round_seconds
+        passes, seconds = self._found[conditions].summed
+        return seconds / passes if passes else None
+
+    def requests(self, conditions: Conditions, now: float) -> Usual | None:
+        """Return what requests of a combination take, None if there are too few of them, or too old ones."""
+        if self._fixed is not None:
+            return self._fixed.get(conditions)
+        found = self._found.get(conditions)
+        if found is None:
+            return None
+        self._age(found, now)
+        if len(found.requests) < self._needed:
+            return None
+        if found.usual is None:
+            found.usual = _usual(found)
+        return found.usual
+
+    def thin(self, conditions: Conditions, now: float) -> bool:
+        """Return whether there are too few requests of a combination."""
+        return self.requests(conditions, now) is None
+
+    def all(self, now: float) -> dict[Conditions, Usual]:
+        """Return all that is known."""
+        if self._fixed is not None:
+            return dict(self._fixed)
+        known = {conditions: self.requests(conditions, now) for conditions in list(self._found)}
+        return {conditions: usual for conditions, usual in known.items() if usual is not None}
+
+    def _of(self, conditions: Conditions) -> _Requests:
+        found = self._found.pop(conditions, None) or _Requests()
+        self._found[conditions] = found
+        if len(self._found) > MOST_CONDITIONS:
+            del self._found[next(iter(self._found))]
+        return found
+
+    def _age(self, found: _Requests, now: float) -> None:
+        while found.requests and now - found.requests[0][0] > self._max_age:
+            found.requests.popleft()
+            found.usual = None
+        while found.passes and now - found.passes[0][0] > self._max_age:
+            self._forget_passes(found)
+
+    @staticmethod
+    def _forget_passes(found: _Requests) -> None:
+        _, passes, seconds = found.passes.popleft()
+        found.summed = (found.summed[0] - passes, max(found.summed[1] - seconds, 0.0))
+
+
+def band_of(running: int) -> str:
+    """Return the concurrency band of so many requests at once."""
+    return next((str(least) for least in (8, 4, 2) if running >= least), "1")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the nearest-rank quantile of at least one value."""
+    ordered = sorted(values)
+    return ordered[min(max(-int(-share * len(ordered) // 1) - 1, 0), len(ordered) - 1)]
+
+
+def as_rows(known: Mapping[Conditions, Usual]) -> list[dict[str, Any]]:
+    """Return a baseline as rows for a file."""
+    return [{**conditions._asdict(), **asdict(usual)} for conditions, usual in known.items()]
+
+
+def from_rows(rows: Any) -> dict[Conditions, Usual]:
+    """Return a baseline from the rows of a file.
+
+    Raises:
+        ValueError: If they are none; the text says which row.
+    """
+    found: dict[Conditions, Usual] = {}
+    numbers = {each.name for each in fields(Usual)}
+    for place, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or row.keys() != numbers | set(Conditions._fields):
+            raise ValueError(f"row {place} has not the keys of a baseline")
+        conditions = {key: row[key] for key in Conditions._fields}
+        measured = {key: row[key] for key in numbers}
+        if not all(value is None or _is_duration(value) for value in measured.values()):
+            raise ValueError(f"row {place} holds something that is no number of seconds")
+        found[Conditions(**conditions)] = Usual(**measured)
+    return found
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _usual(found: _Requests) -> Usual:
+    per_token = [each for _, each, _ in found.requests if each is not None]
+    first = [each for _, _, each in found.requests if each is not None]
+    passes, seconds = found.summed
+    return Usual(
+        round_seconds=seconds / passes if passes else None,
+        time_per_token_p50=quantile(per_token, 0.5) if per_token else None,
+        time_per_token_p95=quantile(per_token, 0.95) if per_token else None,
+        time_to_first_token_p50=quantile(first, 0.5) if first else None,
+        requests=len(found.requests),
+    )

@@ -1,0 +1,74 @@
+"""What one tenant may take of what all share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from otel_specdecode.guard.policy import Budget
+
+
+@dataclass(slots=True)
+class _Account:
+    left: float
+    at: float
+    streams: int = 0
+
+
+class Budgets:
+    """Accounts of tenants: streams that speculate, and proposed tokens. Not for several threads."""
+
+    def __init__(self, budget: Budget, most: int) -> None:
+        """Begin with a full account for everybody.
+
+        Args:
+            budget: What each may take.
+            most: Accounts that are kept; of more, the one that was used longest ago is forgotten.
+        """
+        self._budget = budget
+        self._most = most
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+
+    def allows(self, tenant: str, speculating: int, now: float) -> bool:
+        """Return whether a tenant may begin one more stream that speculates.
+
+        Args:
+            tenant: Who asks.
+            speculating: Streams of all tenants that speculate.
+            now: Clock reading in seconds.
+        """
+        account = self._account(tenant, now)
+        if self._budget.draft_tokens_per_minute is not None and account.left <= 0:
+            return False
+        share, others = self._budget.share_of_streams, speculating - account.streams
+        return share is None or others <= 0 or account.streams + 1 <= share * (speculating + 1)
+
+    def begin(self, tenant: str, now: float) -> None:
+        """Take that a stream of a tenant began to speculate."""
+        self._account(tenant, now).streams += 1
+
+    def end(self, tenant: str) -> None:
+        """Take that one ended."""
+        account = self._accounts.get(tenant)
+        if account is not None:
+            account.streams = max(account.streams - 1, 0)
+
+    def spend(self, tenant: str, proposed: int, now: float) -> None:
+        """Take that tokens were proposed; an account may go below nothing, and a minute at most."""
+        limit = self._budget.draft_tokens_per_minute
+        if limit is not None:
+            account = self._account(tenant, now)
+            account.left = max(account.left - proposed, -float(limit))
+
+    def _account(self, tenant: str, now: float) -> _Account:
+        limit = float(self._budget.draft_tokens_per_minute or 0)
+        account = self._accounts.get(tenant)
+        if account is None:
+            account = self._accounts[tenant] = _Account(limit, now)
+            if len(self._accounts) > self._most:
+                self._accounts.popitem(last=False)
+        else:
+            self._accounts.move_to_end(tenant)
+        account.left = min(account.left + limit * max(now - account.at, 0.0) / 60, limit)
+        account.at = now
+        return account

@@ -1,0 +1,54 @@
+"""Chooses a share of requests, and holds to it within a session."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class Chooser:
+    """Chooses every n-th request or session for a purpose, evenly. Not for several threads.
+
+    A session keeps what it was chosen for, so that its prompt cache does not change hands in the middle of a talk.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Begin.
+
+        Args:
+            most: Sessions that are remembered; of more, the one that came longest ago is chosen for anew.
+        """
+        self._most = most
+        self._due: dict[str, float] = {}
+        self._sessions: OrderedDict[tuple[str, str], bool] = OrderedDict()
+
+    def chooses(self, purpose: str, share: float, session: str | None) -> bool:
+        """Return whether a request is one of the share.
+
+        Args:
+            purpose: What it is chosen for; each has its own share.
+            share: Of all requests, 0 to 1.
+            session: Its session, None without one.
+        """
+        if session is None:
+            return self._next(purpose, share)
+        key = (purpose, session)
+        found = self._sessions.get(key)
+        if found is None:
+            found = self._next(purpose, share)
+            if len(self._sessions) >= self._most:
+                self._sessions.popitem(last=False)
+        else:
+            self._sessions.move_to_end(key)
+        self._sessions[key] = found
+        return found
+
+    def forget(self, purpose: str) -> None:
+        """Choose anew for a purpose."""
+        for key in [key for key in self._sessions if key[0] == purpose]:
+            del self._sessions[key]
+
+    def _next(self, purpose: str, share: float) -> bool:
+        due = self._due.get(purpose, 0.0) + share
+        chosen = due >= 1 - 1e-9
+        self._due[purpose] = due - 1 if chosen else due
+        return chosen

@@ -1,0 +1,57 @@
+"""A draft that is loaded when it is needed and let go of when the guard says so."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from otel_specdecode.generation.plan import Plan
+
+Draft = TypeVar("Draft")
+
+
+class Drafts(Generic[Draft]):
+    """The draft of a program, and a lighter one where it has one. Only this may hold them for long."""
+
+    def __init__(
+        self,
+        load: Callable[[], Draft],
+        load_lighter: Callable[[], Draft] | None = None,
+        *,
+        freed: Callable[[], None] | None = None,
+    ) -> None:
+        """Load nothing yet.
+
+        Args:
+            load: Loads the draft.
+            load_lighter: Loads one that takes less memory and time.
+            freed: Called after the drafts were let go of, to have an allocator give memory back.
+        """
+        self._load = {False: load, True: load_lighter or load}
+        self._loaded: dict[bool, Draft] = {}
+        self._freed = freed
+        self._lock = threading.Lock()
+
+    def get(self, plan: Plan) -> Draft | None:
+        """Return the draft for a request, None where it is to run without; the first call loads.
+
+        Raises:
+            Exception: Whatever loading raises.
+        """
+        if plan.autoregressive:
+            return None
+        with self._lock:
+            if plan.lighter not in self._loaded:
+                self._loaded.pop(not plan.lighter, None)
+                self._loaded[plan.lighter] = self._load[plan.lighter]()
+            return self._loaded[plan.lighter]
+
+    def unload(self) -> None:
+        """Let go of the drafts: their memory is free as soon as no request runs with them."""
+        with self._lock:
+            self._loaded.clear()
+        gc.collect()
+        if self._freed is not None:
+            self._freed()

@@ -1,0 +1,495 @@
+"""The guard of a process: decides about each request before its engine is called, and learns from what came of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.plan import AS_ASKED, Ask, Permit, Plan, Who
+from otel_specdecode.generation.record import Record
+from otel_specdecode.generation.request import Request
+from otel_specdecode.generation.tally import Delta
+from otel_specdecode.generation.transition import Lane, State, Transition
+from otel_specdecode.guard.baseline import Baseline, Conditions, Usual
+from otel_specdecode.guard.breaker import Breaker, Change, Kind, Rung, rungs_of
+from otel_specdecode.guard.budgets import Budgets
+from otel_specdecode.guard.choosing import Chooser
+from otel_specdecode.guard.lanes import Lanes, LaneState
+from otel_specdecode.guard.machine import Machine, MachineState
+from otel_specdecode.guard.policy import Policy
+from otel_specdecode.guard.service import ServiceMeter
+from otel_specdecode.guard.windows import Closed
+
+FEATURE_FLAG: Final = "feature_flag"
+TENANT_BUDGET: Final = "tenant_budget"
+CONTROL: Final = "control"
+"""Cohort and fallback reason of the requests that are the baseline."""
+
+PROBE: Final = "probe"
+
+Tell = Callable[[Transition], None]
+Clock = Callable[[], float]
+
+STATES: Final[tuple[State, ...]] = ("closed", "limited", "open", "probing")
+
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where time comes from.
+
+    Attributes:
+        steady: Seconds, never going back.
+        wall: Time of day, ns since the epoch.
+    """
+
+    steady: Clock = time.monotonic
+    wall: Callable[[], int] = time.time_ns
+
+
+class Guard:
+    """Plans requests by a policy. Every method may be called on any thread; none blocks, none raises.
+
+    Attributes:
+        policy: What it goes by.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        tell: Iterable[Tell] = (),
+        fixed: Mapping[Conditions, Usual] | None = None,
+        clocks: Clocks | None = None,
+    ) -> None:
+        """Begin with full speculation for everybody.
+
+        Args:
+            policy: What it goes by.
+            tell: Called with each transition, on the thread that made it.
+            fixed: A baseline of before, in place of the control cohort.
+            clocks: Where time comes from.
+        """
+        self.policy = policy
+        self._clocks = clocks or Clocks()
+        self._tell = list(tell)
+        self._digest = policy.digest
+        self._switch: bool | None = None
+        self._flag = True
+        self._unload: list[Callable[[], None]] = []
+        self._lighter = False
+        now = self._clocks.steady()
+        self._baseline = Baseline(policy.baseline.requests, policy.baseline.max_age, fixed)
+        self._measured = Baseline(policy.baseline.requests, policy.baseline.max_age)
+        self._fixed = fixed
+        self._lanes = Lanes(policy.scope.most)
+        self._machine = Machine(policy, self._rungs(None), now)
+        self._budgets = Budgets(policy.budget, policy.scope.most)
+        self._chooser = Chooser(policy.scope.most * 10)
+        self._service = ServiceMeter()
+        self._ended: SimpleQueue[tuple[float, bool, str | None]] = SimpleQueue()
+        self._untold: deque[Transition] = deque()
+        self._lock = threading.Lock()
+        _guards.add(self)
+
+    # Before a request
+
+    def plan(self, ask: Ask) -> Plan:
+        """Decide about one request."""
+        try:
+            with self._lock:
+                plan = self._plan(ask, self._clocks.steady())
+            self._tell_outside()
+            return plan
+        except Exception as error:
+            report_fault("the guard could not plan a request, which runs as asked", error)
+            return AS_ASKED
+
+    def _plan(self, ask: Ask, now: float) -> Plan:
+        self._settle()
+        if not ask.speculates:
+            return Plan(permit=self._begin(None, speculates=False, now=now))
+        lane = self._lanes.find(self._lane_of(ask.who, ask.provider, ask.model, ask.method), ask, self._new_lane, now)
+        change = lane.breaker.tick(now)
+        if change is not None:
+            self._chooser.forget(_purpose(PROBE, lane.lane))
+            self._announce(lane.lane, change, lane.trace_id)
+        plan = AS_ASKED if self.policy.mode == "observe_only" else self._decide(ask, lane, now)
+        permit = self._begin(ask.who.tenant, speculates=not plan.autoregressive, now=now)
+        return Plan(plan.draft_length, plan.cohort, plan.fallback_reason, plan.lighter, permit)
+
+    def _decide(self, ask: Ask, lane: LaneState, now: float) -> Plan:
+        if not self.on:
+            return _without(FEATURE_FLAG)
+        session = ask.who.session
+        if self._is_control(lane, session, now):
+            return Plan(0, CONTROL, CONTROL)
+        machine, breaker = self._machine.breaker, lane.breaker
+        if machine.rung.draft_length == 0:
+            return _without(machine.reason)
+        if breaker.state in ("open", "probing"):
+            probes = breaker.state == "probing" and not self._machine.is_pressed
+            if not probes or not self._chooser.chooses(_purpose(PROBE, lane.lane), self.policy.probe.share, session):
+                return _without(breaker.reason)
+            rung = breaker.probe_rung
+            return Plan(rung.draft_length, PROBE, lighter=rung.lighter)
+        for limiting in (machine, breaker):
+            if limiting.limits_streams and self._service.speculating >= self.policy.ladder.streams:
+                return _without(limiting.reason)
+        tenant = ask.who.tenant
+        if tenant is not None and not self._budgets.allows(tenant, self._service.speculating, now):
+            return _without(TENANT_BUDGET)
+        lengths = [rung.draft_length for rung in (machine.rung, breaker.rung) if rung.draft_length is not None]
+        return Plan(min(lengths, default=None), lighter=breaker.rung.lighter or machine.rung.lighter)
+
+    def _is_control(self, lane: LaneState, session: str | None, now: float) -> bool:
+        wanted = self.policy.baseline
+        if self._fixed is not None or not wanted.share or wanted.source != CONTROL:
+            return False
+        thin = lane.conditions is None or self._baseline.thin(lane.conditions, now)
+        share = max(wanted.share, wanted.most_share) if thin else wanted.share
+        return self._chooser.chooses(CONTROL, share, session)
+
+    # While it runs, and after
+
+    def progress(self, request: Request, who: Who, delta: Delta, input_tokens: int | None) -> None:
+        """Take what a stretch of a request added."""
+        try:
+            with self._lock:
+                self._progress(request, who, delta, input_tokens, self._clocks.steady())
+            self._tell_outside()
+        except Exception as error:
+            report_fault("the guard could not take what a request did", error)
+
+    def _progress(self, request: Request, who: Who, delta: Delta, input_tokens: int | None, now: float) -> None:
+        if not request.decodes or request.batch_size is not None:
+            return
+        conditions = self._conditions(request, input_tokens)
+        if request.mode == "autoregressive":
+            for kept in self._baselines(request):
+                kept.add_passes(conditions, len(delta.pass_times), sum(delta.pass_times) / 1e9, now)
+            return
+        if who.tenant is not None:
+            self._budgets.spend(who.tenant, delta.counts.proposed, now)
+        lane = self._lanes.get(self._lane_of(who, request.provider, request.model, request.method))
+        if lane is None:
+            return
+        lane.conditions = conditions
+        if not self._counts(request, lane.breaker):
+            return
+        windows = self.policy.windows
+        if lane.rounds.is_stale(now, windows.max_age):
+            lane.forget_rounds()
+        lane.rounds.add(delta.counts, delta.pass_times, conditions, now)
+        if lane.rounds.rounds >= windows.rounds:
+            closed = lane.rounds.close(self._baseline, now)
+            self._judge(lane, "rounds", closed, request, now)
+
+    def finish(self, record: Record, who: Who, trace_id: str | None = None) -> None:
+        """Take a finished request.
+
+        Args:
+            record: The request.
+            who: On whose behalf.
+            trace_id: Its trace, None if it is not sampled.
+        """
+        try:
+            with self._lock:
+                self._finish(record, who, trace_id, self._clocks.steady())
+            self._tell_outside()
+        except Exception as error:
+            report_fault("the guard could not take a finished request", error)
+
+    def _finish(self, record: Record, who: Who, trace_id: str | None, now: float) -> None:
+        request, timing = record.request, record.timing
+        if not request.decodes or request.batch_size is not None:
+            return
+        self._service.finish(record.counts.tokens, request.mode == "speculative", now)
+        conditions = self._conditions(request, record.facts.input_tokens)
+        failed = record.ending.kind == "error"
+        if request.mode == "autoregressive":
+            for kept in () if failed else self._baselines(request):
+                kept.add_request(conditions, timing.time_per_token, timing.time_to_first_token, now)
+            return
+        lane = self._lanes.get(self._lane_of(who, request.provider, request.model, request.method))
+        if lane is None:
+            return
+        lane.trace_id = trace_id or lane.trace_id
+        if not self._counts(request, lane.breaker):
+            return
+        for closed in lane.failures.take(record, always=lane.breaker.state != "closed"):
+            self._judge(lane, "failures", closed, request, now)
+        if failed:
+            return
+        windows = self.policy.windows
+        if lane.requests.is_stale(now, windows.max_age):
+            lane.forget_requests()
+        lane.requests.add(
+            conditions,
+            self._baseline,
+            now,
+            proposed=record.counts.proposed,
+            queued=request.queued,
+            time_per_token=timing.time_per_token,
+            time_to_first_token=timing.time_to_first_token,
+        )
+        if lane.requests.requests >= windows.requests:
+            closed = lane.requests.close(self._service.speedup(self._fixed_output(conditions)))
+            self._judge(lane, "requests", closed, request, now)
+
+    def machine(self, state: MachineState) -> None:
+        """Take the state of the machine, every few seconds."""
+        try:
+            with self._lock:
+                now = self._clocks.steady()
+                self._settle()
+                change = self._machine.take(state, self._service.running, now)
+                if change is not None:
+                    self._announce(Lane(), change, None)
+            self._tell_outside()
+        except Exception as error:
+            report_fault("the guard could not take the state of the machine", error)
+
+    def canary(self, passed: bool) -> None:
+        """Take the result of a quality canary: whether a known prompt got the answer that it should."""
+        try:
+            with self._lock:
+                change = self._machine.canary(passed, self._clocks.steady())
+                if change is not None:
+                    self._announce(Lane(), change, None)
+            self._tell_outside()
+        except Exception as error:
+            report_fault("the guard could not take a canary's result", error)
+
+    # The feature flag, the draft's memory, what is known
+
+    @property
+    def on(self) -> bool:
+        """Whether speculation is switched on: by switch(), else by what the flag file said last."""
+        return self._flag if self._switch is None else self._switch
+
+    def switch(self, on: bool | None) -> None:
+        """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
+        before, self._switch = self.on, on
+        self._flagged(before)
+
+    def flag(self, on: bool) -> None:
+        """Take what the flag file says."""
+        before, self._flag = self.on, on
+        self._flagged(before)
+
+    def unload_with(self, unload: Callable[[], None], *, lighter: bool) -> None:
+        """Free a draft's memory with a function, which makes that a rung; called on the thread that decides it.
+
+        Args:
+            unload: Called when the rung is entered.
+            lighter: Whether there is a lighter draft too.
+        """
+        with self._lock:
+            self._unload.append(unload)
+            self._lighter = self._lighter or lighter
+            self._machine.breaker.extend(self._rungs(None))
+            for lane in self._lanes.all():
+                lane.breaker.extend(self._rungs(lane.asked))
+
+    def scopes(self) -> dict[State, int]:
+        """Return how many scopes are in each state, the machine among them where it is not closed."""
+        found = dict.fromkeys(STATES, 0)
+        with self._lock:
+            for lane in self._lanes.all():
+                found[lane.breaker.state] += 1
+            if self._machine.breaker.state != "closed":
+                found[self._machine.breaker.state] += 1
+        return found
+
+    def without_baseline(self) -> int:
+        """Return how many scopes' last requests could not be compared with any without a draft."""
+        with self._lock:
+            now = self._clocks.steady()
+            met = (lane.conditions for lane in self._lanes.all())
+            return sum(conditions is None or self._baseline.thin(conditions, now) for conditions in met)
+
+    def measured(self) -> dict[Conditions, Usual]:
+        """Return what requests take that asked for no draft, as a baseline for processes that speculate."""
+        with self._lock:
+            now = self._clocks.steady()
+            return {
+                each: replace(usual, tokens_per_second=self._service.tokens_per_second(each.band))
+                for each, usual in self._measured.all(now).items()
+            }
+
+    def saved(self) -> dict[str, object]:
+        """Return what a restart must not forget: where speculation is not as asked."""
+        with self._lock:
+            now = self._clocks.steady()
+            return {
+                "policy": self._digest,
+                "machine": self._machine.breaker.saved(now),
+                "lanes": [lane.saved(now) for lane in self._lanes.all() if lane.breaker.state != "closed"],
+            }
+
+    def restore(self, saved: Mapping[str, object]) -> bool:
+        """Go on where a process before ended; return whether that was possible. Another policy's state is not taken."""
+        if saved.get("policy") != self._digest:
+            return False
+        try:
+            with self._lock:
+                now = self._clocks.steady()
+                self._lanes.restore(saved.get("lanes"), self._new_lane, now)
+            return True
+        except Exception as error:
+            report_fault("the guard's saved state could not be used", error)
+            return False
+
+    def renew_in_child(self) -> None:
+        """In the child of a fork: nothing of the parent's runs here."""
+        self._lock = threading.Lock()
+        self._service = ServiceMeter()
+        self._ended = SimpleQueue()
+
+    # Inside
+
+    def _judge(self, lane: LaneState, kind: Kind, closed: Closed, request: Request, now: float) -> None:
+        """Hand a full window to the breaker. After a change all windows begin anew: they were of another rung."""
+        if kind == "rounds":
+            lane.forget_rounds()
+        elif kind == "requests":
+            lane.forget_requests()
+        change = lane.breaker.window(kind, closed, request.draft_max_tokens, now)
+        if change is not None:
+            lane.forget()
+            self._announce(lane.lane, change, lane.trace_id)
+
+    def _announce(self, lane: Lane, change: Change, trace_id: str | None) -> None:
+        transition = Transition(
+            self._clocks.wall(),
+            lane,
+            change.before,
+            change.after,
+            change.rung_before,
+            change.rung_after,
+            change.trigger,
+            change.reason,
+            change.value,
+            change.threshold,
+            change.samples,
+            change.window_seconds,
+            self._digest,
+            self.policy.mode == "observe_only",
+            trace_id,
+        )
+        self._untold.append(transition)
+
+    def _tell_outside(self) -> None:
+        """Tell of transitions, and free memory, without the lock: whoever hears of it may have locks of its own."""
+        while self._untold:
+            try:
+                transition = self._untold.popleft()
+            except IndexError:
+                return
+            for tell in self._tell:
+                _shielded(partial(tell, transition))
+            if transition.rung_after == "unloaded" and not transition.observe_only:
+                for unload in self._unload:
+                    _shielded(unload)
+
+    def _flagged(self, before: bool) -> None:
+        if self.on == before:
+            return
+        state: State = "open" if before else "closed"
+        was: State = "closed" if before else "open"
+        names = ("as_asked", "autoregressive") if before else ("autoregressive", "as_asked")
+        self._announce(Lane(), Change(was, state, *names, "flag", FEATURE_FLAG if before else None), None)
+        self._tell_outside()
+
+    def _counts(self, request: Request, breaker: Breaker) -> bool:
+        """Return whether a speculative request was decided by where the breaker is now."""
+        if self.policy.mode == "observe_only":
+            return True
+        if breaker.state == "probing":
+            return request.cohort == PROBE
+        if breaker.state == "open" or request.cohort != "normal":
+            return False
+        limit = breaker.rung.draft_length
+        return limit is None or (request.draft_max_tokens is not None and request.draft_max_tokens <= limit)
+
+    def _baselines(self, request: Request) -> Iterable[Baseline]:
+        if request.cohort == CONTROL:
+            yield self._baseline
+        elif request.requested_mode == "autoregressive" and request.cohort == "normal":
+            yield self._measured
+
+    def _conditions(self, request: Request, input_tokens: int | None) -> Conditions:
+        return self._machine.conditions(request, input_tokens, self._service.running)
+
+    def _fixed_output(self, conditions: Conditions) -> dict[str, float]:
+        if self._fixed is None:
+            return {}
+        return {
+            each.band: usual.tokens_per_second
+            for each, usual in self._fixed.items()
+            if usual.tokens_per_second and each._replace(band=conditions.band) == conditions
+        }
+
+    def _lane_of(self, who: Who, provider: str, model: str | None, method: str) -> Lane:
+        by = self.policy.scope.by
+        key = who.tenant if by == "tenant" else who.session if by == "session" else None
+        return Lane("process" if key is None else by, key, provider, model, method)
+
+    def _new_lane(self, lane: Lane, asked: int | None, now: float) -> LaneState:
+        return LaneState(lane, asked, Breaker(self.policy, self._rungs(asked), now))
+
+    def _rungs(self, asked: int | None) -> tuple[Rung, ...]:
+        return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=bool(self._unload))
+
+    def _begin(self, tenant: str | None, *, speculates: bool, now: float) -> Permit:
+        self._service.change(1, int(speculates), now)
+        if speculates and tenant is not None:
+            self._budgets.begin(tenant, now)
+        ended, clock = self._ended, self._clocks.steady
+        return Permit(lambda: ended.put((clock(), speculates, tenant)))
+
+    def _settle(self) -> None:
+        """Take back the permits of requests that ended since."""
+        while True:
+            try:
+                at, speculated, tenant = self._ended.get_nowait()
+            except Empty:
+                return
+            self._service.change(-1, -int(speculated), at)
+            if speculated and tenant is not None:
+                self._budgets.end(tenant)
+
+
+def _without(reason: str | None) -> Plan:
+    return Plan(0, "fallback", reason)
+
+
+def _shielded(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except Exception as error:
+        report_fault("a transition of the guard could not be told", error)
+
+
+def _purpose(cohort: str, lane: Lane) -> str:
+    return f"{cohort} {lane}"
+
+
+def _renew_all() -> None:
+    for guard in list(_guards):
+        guard.renew_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

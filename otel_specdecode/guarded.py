@@ -1,0 +1,311 @@
+"""Where the guard is joined to all it needs: the engines' calls, telemetry, the machine, its files.
+
+    import otel_specdecode
+    from otel_specdecode.guarded import start_guard
+
+    otel_specdecode.instrument()
+    guard = start_guard("guard.toml")
+
+From then on every request of an instrumented engine is planned. `OTEL_SPECDECODE_GUARD_POLICY` does the same without
+code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from otel_specdecode.generation.faults import report_fault, warn_once
+from otel_specdecode.generation.plan import Ask, Plan, Who, chosen, plan_by, planner
+from otel_specdecode.guard.audit import AuditTrail
+from otel_specdecode.guard.baseline_file import read_baseline, write_baseline
+from otel_specdecode.guard.drafts import Drafts
+from otel_specdecode.guard.guard import Guard
+from otel_specdecode.guard.machine import MachineState
+from otel_specdecode.guard.policy import Policy
+from otel_specdecode.guard.policy_file import PolicyFile, read_policy
+from otel_specdecode.guard.saved import StateSlot, take_slot
+from otel_specdecode.identity.declared import declare_guard
+from otel_specdecode.instrumentors import GUARD_POLICY
+from otel_specdecode.telemetry.guarding import GuardView, show_guard
+from otel_specdecode.telemetry.host_metrics import watch
+from otel_specdecode.telemetry.listener import tell_canary, tell_transition
+
+SPECULATION = "OTEL_SPECDECODE_SPECULATION"
+"""Environment variable: `off` switches speculation off where a guard runs, `on` leaves it. No flag file counts then."""
+
+LOOK_EVERY = 5.0
+"""Seconds between two looks at the machine and at the flag file."""
+
+_OFF = "off"
+_LONGEST_FLAG = 64
+_DISABLE = re.compile(r"""\s*on_error\s*=\s*["']disable["']""")
+
+Draft = TypeVar("Draft")
+
+_running: RunningGuard | None = None
+
+
+class PlannedRequest:
+    """A plan that was asked for in code; calls in its `with` block run by it.
+
+    Attributes:
+        plan: The plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Take a plan."""
+        self.plan = plan
+        self._tokens: list[Any] = []
+
+    @property
+    def speculates(self) -> bool:
+        """Whether the request may speculate."""
+        return not self.plan.autoregressive
+
+    def __enter__(self) -> Plan:
+        """Have the calls of this context run by the plan."""
+        self._tokens.append(chosen.set(self.plan))
+        return self.plan
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the context as it was."""
+        chosen.reset(self._tokens.pop())
+
+
+class RunningGuard:
+    """The guard of this process. start_guard() makes one."""
+
+    def __init__(self, source: PolicyFile) -> None:
+        """Begin to plan requests.
+
+        Args:
+            source: The policy, and the folder that its relative paths start from.
+
+        Raises:
+            BaselineError: The policy's baseline file holds none.
+        """
+        policy = source.policy
+        self._source = source
+        fixed = read_baseline(source.baseline_file) if source.baseline_file is not None else None
+        self._trail: AuditTrail | None = None
+        self._slot: StateSlot | None = None
+        tell = [tell_transition]
+        folder = source.audit_folder
+        if folder is not None:
+            self._trail = AuditTrail(
+                folder, policy.audit.most_bytes, policy.audit.files, policy=policy.digest, afterwards=self._save
+            )
+            tell.append(self._trail.write)
+        self._guard = Guard(policy, tell=tell, fixed=fixed)
+        if folder is not None and policy.audit.state:
+            self._slot = take_slot(folder, policy=policy.digest, max_age=policy.baseline.max_age)
+            if self._slot is not None and self._slot.found.state is not None:
+                self._guard.restore(self._slot.found.state)
+        self._ended = threading.Event()
+        self._look()
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_in_child(weakref.ref(self)))
+
+    @property
+    def policy(self) -> Policy:
+        """What it goes by."""
+        return self._guard.policy
+
+    def plan(
+        self,
+        *,
+        engine: str,
+        model: str | None,
+        draft_length: int | None,
+        tenant: str | None = None,
+        session: str | None = None,
+    ) -> PlannedRequest:
+        """Plan one request before its engine is called.
+
+            with guard.plan(engine="mlx", model="target", draft_length=4, tenant="acme") as plan:
+                generate(model, tokenizer, prompt, draft_model=drafts.get(plan), num_draft_tokens=4)
+
+        Calls in the block run by the plan. Without this every request is planned by itself, for the tenant and session
+        of its context's baggage.
+
+        Args:
+            engine: `mlx` or `llama_cpp`.
+            model: The target's name, as its spans have it.
+            draft_length: The draft length that is asked for.
+            tenant: On whose behalf.
+            session: Its session: what a session was chosen for, it keeps.
+        """
+        ask = Ask(engine, model, "draft_model", draft_length, who=Who(tenant, session))
+        return PlannedRequest(self._guard.plan(ask))
+
+    def switch(self, on: bool | None) -> None:
+        """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
+        self._guard.switch(on)
+
+    def canary(self, passed: bool) -> None:
+        """Tell of a quality canary: whether a prompt with a known answer got that answer."""
+        tell_canary(passed)
+        self._guard.canary(passed)
+
+    def drafts(self, load: Callable[[], Draft], load_lighter: Callable[[], Draft] | None = None) -> Drafts[Draft]:
+        """Return a draft that can be let go of, which makes that a rung of the ladder.
+
+        Args:
+            load: Loads the draft.
+            load_lighter: Loads one that takes less, which makes that a rung too.
+        """
+        made = Drafts(load, load_lighter, freed=_give_memory_back)
+        self._guard.unload_with(made.unload, lighter=load_lighter is not None)
+        return made
+
+    def write_baseline(self, path: str | os.PathLike[str]) -> None:
+        """Write what requests of this process take that asked for no draft, for guards of processes that speculate.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        write_baseline(path, self._guard.measured())
+
+    def close(self) -> None:
+        """Let requests run as asked again; what was decided is on the disk."""
+        global _running
+        if planner() is self._guard:
+            plan_by(None)
+            show_guard(None)
+            declare_guard(None)
+        if _running is self:
+            _running = None
+        self._ended.set()
+        self._save()
+        if self._trail is not None:
+            self._trail.close()
+        if self._slot is not None:
+            self._slot.release()
+
+    def _begin(self) -> None:
+        plan_by(self._guard)
+        show_guard(GuardView(self._guard.scopes, self._guard.without_baseline))
+        declare_guard(self.policy.digest)
+        looking = threading.Thread(
+            target=self._keep_looking, args=(self._ended,), name="otel-specdecode-guard", daemon=True
+        )
+        looking.start()
+
+    def _keep_looking(self, ended: threading.Event) -> None:
+        while not ended.wait(LOOK_EVERY):
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            state = watch.state()
+            self._guard.machine(
+                MachineState(
+                    state.power_mode.value,
+                    state.thermal_state.value,
+                    state.memory_pressure.value,
+                    state.swap_used.value,
+                )
+            )
+            chosen_by_environment = os.environ.get(SPECULATION, "").strip().lower()
+            if chosen_by_environment:
+                self._guard.flag(chosen_by_environment != _OFF)
+            elif self._source.flag_file is not None:
+                self._guard.flag(_flag_of(self._source.flag_file))
+        except Exception as error:
+            report_fault("the guard could not look at the machine", error)
+
+    def _save(self) -> None:
+        if self._slot is not None:
+            self._slot.save(self._guard.saved())
+
+    def renew_in_child(self) -> None:
+        """In the child of a fork, which has none of its parent's threads."""
+        self._slot = None
+        self._ended = threading.Event()
+        self._begin()
+
+
+def start_guard(policy: Policy | str | os.PathLike[str]) -> RunningGuard:
+    """Run a guard in this process, in place of the one before.
+
+    Args:
+        policy: A policy file, or a policy, whose relative paths start from the working directory.
+
+    Raises:
+        PolicyError: The file is no policy; the text says what is wrong in which line.
+        BaselineError: Its baseline file holds none.
+    """
+    global _running
+    source = PolicyFile(policy, Path.cwd()) if isinstance(policy, Policy) else read_policy(policy)
+    if _running is not None:
+        _running.close()
+    _running = RunningGuard(source)
+    return _running
+
+
+def running_guard() -> RunningGuard | None:
+    """Return the guard of this process, None without one."""
+    return _running
+
+
+def start_guard_from_environment() -> None:
+    """Run the guard that the environment asks for, once.
+
+    Raises:
+        SystemExit: Its policy cannot be used, and does not say that the program is to go on without guard.
+    """
+    path = os.environ.get(GUARD_POLICY)
+    if not path or _running is not None:
+        return
+    try:
+        start_guard(path)
+    except ValueError as error:
+        if _says_disable(path):
+            warn_once(f"there is no guard: the policy that {GUARD_POLICY} names cannot be used. {error}")
+            return
+        sys.stderr.write(f"otel-specdecode: the policy that {GUARD_POLICY} names cannot be used.\n{error}\n")
+        raise SystemExit(2) from None
+
+
+def _says_disable(path: str) -> bool:
+    """Return whether a policy that cannot be used says at least that a program is to go on without it."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return False
+    top = itertools.takewhile(lambda line: not line.lstrip().startswith("["), lines)
+    return any(_DISABLE.match(line) for line in top)
+
+
+def _flag_of(path: Path) -> bool:
+    """Return whether a flag file leaves speculation on: one that is not there, or says anything but `off`, does."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.readline(_LONGEST_FLAG).strip().lower() != _OFF
+    except OSError:
+        return True
+
+
+def _give_memory_back() -> None:
+    """Have MLX give back what freed arrays held: it keeps that for later ones."""
+    core: Any = sys.modules.get("mlx.core")
+    if core is not None:
+        core.clear_cache()
+
+
+def _in_child(reference: weakref.ref[RunningGuard]) -> Callable[[], None]:
+    def renew() -> None:
+        guard = reference()
+        if guard is not None and guard is _running:
+            guard.renew_in_child()
+
+    return renew

@@ -1,0 +1,62 @@
+"""mlx_lm.server does not grow by being watched: a thousand requests beside the same thousand of a bare one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
+for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
+    pytest.importorskip(module, reason="needs the [zero-code] extra")
+
+from tests.e2e.growth import growth  # noqa: E402
+from tests.e2e.mlx_lm_server import ASKED, CHAT, DRAFT, TEXT, WITHOUT_END, running, total  # noqa: E402
+from tests.e2e.servers import SOON, Server  # noqa: E402
+
+pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
+
+REQUESTS = 1_000
+
+BYTES_PER_REQUEST = 1_500.0
+"""More than a bare server's: a record of one generation that is kept, or a span, holds several thousand."""
+
+STEADY = {**SOON, "MALLOC_ARENA_MAX": "1"}
+"""A thread serves each request; with several arenas memory depends on which thread came when."""
+
+
+def ask(server: Server, number: int) -> None:
+    """One of a few kinds of request, as short as they can be; every 50th client goes away."""
+    if number % 50 == 9:
+        with server.stream(TEXT, {**ASKED[TEXT], **WITHOUT_END}) as chunks:
+            assert next(chunks.events())
+        return
+    path = (TEXT, CHAT)[number % 2]
+    refused = number % 10 == 3
+    body = {**ASKED[path], "max_tokens": 0 if refused else 1, "stream": number % 3 == 0}
+    if number % 7 == 0:
+        body["seed"] = 7
+    got = server.exchange("POST", path, json.dumps(body).encode())
+    assert got.status == (400 if refused else 200)
+
+
+@pytest.mark.parametrize("options", [(), DRAFT], ids=["batching", "drafting"])
+def test_threads_files_and_memory_stay_those_of_a_bare_server_over_a_thousand_requests(
+    options: Sequence[str], tmp_path: Path
+) -> None:
+    with (
+        running(tmp_path / "bare", *options, variables=STEADY, instrumented=False) as bare,
+        running(tmp_path / "instrumented", *options, variables=STEADY) as instrumented,
+    ):
+        without, watched = growth((bare, instrumented), ask, REQUESTS)
+        received = instrumented.received
+        assert received.wait_for(lambda got: total(got, "http.server.request.duration") == REQUESTS)
+        assert received.wait_for(lambda got: total(got, "specdecode.request.active") == 0)
+        assert bare.received.requests == {}
+
+    assert watched.bytes_per_request() <= without.bytes_per_request() + BYTES_PER_REQUEST
+    half = watched.second_half()
+    assert min(size.threads for size in half[-3:]) <= max(size.threads for size in watched.sizes[:5])
+    assert min(size.descriptors for size in half[-3:]) <= max(size.descriptors for size in watched.sizes[:5])
