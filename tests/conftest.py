@@ -29,7 +29,7 @@ NEEDS = "needs the"
 MAY_BE_ABSENT = "[llama-cpp] extra"
 
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("dev"), max_examples=300, print_blob=True)
+settings.register_profile("ci", settings.get_profile("dev"), max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 

@@ -53,7 +53,7 @@ class Ask:
 class Permit:
     """Leave to be one of the streams that speculate; given back once, at the latest when nobody holds it any more."""
 
-    __slots__ = ("_give_back",)
+    __slots__ = ("_held",)
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         """Take it.
@@ -61,13 +61,15 @@ class Permit:
         Args:
             give_back: Called once, on any thread, maybe inside garbage collection: it may take no lock.
         """
-        self._give_back: Callable[[], None] | None = give_back
+        self._held = [give_back]
 
     def release(self) -> None:
-        """Give it back, unless it was."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        """Give it back, unless it was: of several threads one pops the only element."""
+        try:
+            give_back = self._held.pop()
+        except IndexError:
+            return
+        give_back()
 
     __del__ = release
 
@@ -81,6 +83,8 @@ class Plan:
         cohort: Why it runs as it does.
         fallback_reason: Why it may not speculate; None where it may.
         lighter: Whether the draft is to be the lighter one, where the caller gave one.
+        decided: How often the decider had changed its mind until then, so that what comes of it can be told from what
+            comes of later decisions.
         permit: Held while it runs; None where nobody counts.
     """
 
@@ -88,6 +92,7 @@ class Plan:
     cohort: Cohort = "normal"
     fallback_reason: str | None = None
     lighter: bool = False
+    decided: int = field(default=0, compare=False)
     permit: Permit | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -125,7 +130,7 @@ def planned(request: Request, plan: Plan) -> Request:
         return request
     length = plan.length(request.draft_max_tokens)
     if length != 0:
-        return replace(request, draft_max_tokens=length, cohort=plan.cohort)
+        return replace(request, draft_max_tokens=length, cohort=plan.cohort, decided=plan.decided)
     reason = plan.fallback_reason
     return replace(request, mode="autoregressive", draft_max_tokens=0, cohort=plan.cohort, fallback_reason=reason)
 

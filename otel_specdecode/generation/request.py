@@ -48,6 +48,7 @@ class Request:
         batch_size: Number of prompts, on the request that stands for a whole batch.
         passes_shared: The decode passes belong to a batch: whoever runs that counts each of them once, if anybody does.
         queued: Seconds from when a server began to serve the request to its first resume; None outside of servers.
+        decided: Of the plan that it runs by.
         pair: What runs, as the room `identity` holds it; None where the engine does not tell.
     """
 
@@ -66,6 +67,7 @@ class Request:
     batch_size: int | None = None
     passes_shared: bool = False
     queued: float | None = None
+    decided: int = field(default=0, compare=False, repr=False)
     pair: object = field(default=None, compare=False, repr=False)
 
     @property

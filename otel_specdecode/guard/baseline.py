@@ -12,7 +12,7 @@ MOST_CONDITIONS = 256
 """Combinations that are kept; of more, the one that was written longest ago is forgotten."""
 
 MOST_REQUESTS = 200
-"""Newest requests of a combination that quantiles are of."""
+"""Newest requests of a combination that quantiles are of, and newest stretches of them that the mean pass is of."""
 
 
 class Conditions(NamedTuple):
@@ -88,7 +88,7 @@ class Baseline:
 
     def add_passes(self, conditions: Conditions, passes: int, seconds: float, now: float) -> None:
         """Take decode passes of a request without a draft."""
-        if self._fixed is None and passes and math.isfinite(seconds):
+        if self._fixed is None and passes and 0 < seconds < math.inf:
             found = self._of(conditions)
             if len(found.passes) == MOST_REQUESTS:
                 self._forget_passes(found)
@@ -101,7 +101,7 @@ class Baseline:
         """Take a finished request without a draft, its times in seconds."""
         if self._fixed is None:
             found = self._of(conditions)
-            found.requests.append((now, time_per_token, time_to_first_token))
+            found.requests.append((now, _or_none(time_per_token), _or_none(time_to_first_token)))
             found.usual = None
 
     def round_seconds(self, conditions: Conditions, now: float) -> float | None:
@@ -181,10 +181,14 @@ def from_rows(rows: Any) -> dict[Conditions, Usual]:
     """
     found: dict[Conditions, Usual] = {}
     numbers = {each.name for each in fields(Usual)}
+    if not isinstance(rows, list):
+        raise ValueError("there are no rows")
     for place, row in enumerate(rows, 1):
         if not isinstance(row, dict) or row.keys() != numbers | set(Conditions._fields):
             raise ValueError(f"row {place} has not the keys of a baseline")
         conditions = {key: row[key] for key in Conditions._fields}
+        if not all(isinstance(name, str) or (name is None and key == "model") for key, name in conditions.items()):
+            raise ValueError(f"row {place} holds something that is no name")
         measured = {key: row[key] for key in numbers}
         if not all(value is None or _is_duration(value) for value in measured.values()):
             raise ValueError(f"row {place} holds something that is no number of seconds")
@@ -194,6 +198,10 @@ def from_rows(rows: Any) -> dict[Conditions, Usual]:
 
 def _is_duration(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _or_none(seconds: float | None) -> float | None:
+    return seconds if seconds is not None and 0 <= seconds < math.inf else None
 
 
 def _usual(found: _Requests) -> Usual:

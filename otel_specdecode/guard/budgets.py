@@ -27,25 +27,31 @@ class Budgets:
         """
         self._budget = budget
         self._most = most
+        self._limits = budget.share_of_streams is not None or budget.draft_tokens_per_minute is not None
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def allows(self, tenant: str, speculating: int, now: float) -> bool:
-        """Return whether a tenant may begin one more stream that speculates.
+        """Return whether a tenant may begin one more stream that speculates; the first one is in every share.
 
         Args:
             tenant: Who asks.
             speculating: Streams of all tenants that speculate.
             now: Clock reading in seconds.
         """
+        if not self._limits:
+            return True
         account = self._account(tenant, now)
         if self._budget.draft_tokens_per_minute is not None and account.left <= 0:
             return False
         share, others = self._budget.share_of_streams, speculating - account.streams
-        return share is None or others <= 0 or account.streams + 1 <= share * (speculating + 1)
+        if share is None or others <= 0 or not account.streams:
+            return True
+        return account.streams + 1 <= share * (speculating + 1)
 
     def begin(self, tenant: str, now: float) -> None:
         """Take that a stream of a tenant began to speculate."""
-        self._account(tenant, now).streams += 1
+        if self._limits:
+            self._account(tenant, now).streams += 1
 
     def end(self, tenant: str) -> None:
         """Take that one ended."""
@@ -59,6 +65,11 @@ class Budgets:
         if limit is not None:
             account = self._account(tenant, now)
             account.left = max(account.left - proposed, -float(limit))
+
+    def end_all(self) -> None:
+        """Take that no stream runs any more."""
+        for account in self._accounts.values():
+            account.streams = 0
 
     def _account(self, tenant: str, now: float) -> _Account:
         limit = float(self._budget.draft_tokens_per_minute or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 
 class Chooser:
@@ -15,40 +16,43 @@ class Chooser:
         """Begin.
 
         Args:
-            most: Sessions that are remembered; of more, the one that came longest ago is chosen for anew.
+            most: Sessions and purposes that are remembered; of more, the one that came longest ago is chosen for anew.
         """
         self._most = most
-        self._due: dict[str, float] = {}
-        self._sessions: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._due: OrderedDict[Hashable, float] = OrderedDict()
+        self._sessions: OrderedDict[tuple[Hashable, str], bool] = OrderedDict()
 
-    def chooses(self, purpose: str, share: float, session: str | None) -> bool:
+    def chooses(self, purpose: Hashable, share: float, session: str | None, *, first: bool = False) -> bool:
         """Return whether a request is one of the share.
 
         Args:
             purpose: What it is chosen for; each has its own share.
             share: Of all requests, 0 to 1.
             session: Its session, None without one.
+            first: Whether the first request is chosen; else those before the first chosen one are counted out first.
         """
         if session is None:
-            return self._next(purpose, share)
+            return self._next(purpose, share, first)
         key = (purpose, session)
         found = self._sessions.get(key)
         if found is None:
-            found = self._next(purpose, share)
-            if len(self._sessions) >= self._most:
+            found = self._sessions[key] = self._next(purpose, share, first)
+            if len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
         else:
             self._sessions.move_to_end(key)
-        self._sessions[key] = found
         return found
 
-    def forget(self, purpose: str) -> None:
+    def forget(self, purpose: Hashable) -> None:
         """Choose anew for a purpose."""
+        self._due.pop(purpose, None)
         for key in [key for key in self._sessions if key[0] == purpose]:
             del self._sessions[key]
 
-    def _next(self, purpose: str, share: float) -> bool:
-        due = self._due.get(purpose, 0.0) + share
+    def _next(self, purpose: Hashable, share: float, first: bool) -> bool:
+        due = self._due.pop(purpose, 1.0 - share if first else 0.0) + share
         chosen = due >= 1 - 1e-9
         self._due[purpose] = due - 1 if chosen else due
+        if len(self._due) > self._most:
+            self._due.popitem(last=False)
         return chosen

@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-from otel_specdecode.generation.plan import Ask
 from otel_specdecode.generation.record import Record
 from otel_specdecode.generation.transition import Lane
 from otel_specdecode.guard.baseline import Conditions
 from otel_specdecode.guard.breaker import Breaker
+from otel_specdecode.guard.service import Mark
 from otel_specdecode.guard.windows import Closed, RequestWindow, RoundWindow
 
 _OUT_OF_MEMORY = frozenset(("MemoryError",))
 _NOT_THE_ENGINES = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "asyncio.exceptions.CancelledError"))
+_THE_CALLERS = frozenset(("ValueError", "TypeError"))
+"""Before the first token: a prompt that is too long, an argument that does not exist."""
+
+_LANE = ("scope", "key", "provider", "model", "method")
 
 Make = Callable[[Lane, "int | None", float], "LaneState"]
 
 
 class Failures:
-    """Failures in a row."""
+    """Failures since the last request that went well."""
 
     __slots__ = ("out_of_memory", "verifier_errors")
 
@@ -38,7 +40,7 @@ class Failures:
             always: Whether a success is to be judged too, after successes alone.
         """
         name = record.ending.error_type if record.ending.kind == "error" else None
-        if name in _NOT_THE_ENGINES:
+        if name in _NOT_THE_ENGINES or (not record.counts.tokens and (name in _THE_CALLERS or name is None)):
             return
         before = self.out_of_memory + self.verifier_errors
         if name is None:
@@ -64,7 +66,8 @@ class LaneState:
         requests: Requests likewise.
         failures: Failures in a row.
         conditions: Those of its last request.
-        trace_id: Of its last request that is sampled.
+        trace_id: Of the last request in its windows that is sampled.
+        mark: Output of the service when its window of requests began.
     """
 
     lane: Lane
@@ -75,29 +78,32 @@ class LaneState:
     failures: Failures = field(default_factory=Failures)
     conditions: Conditions | None = None
     trace_id: str | None = None
+    mark: Mark = field(default_factory=dict)
 
     def forget_rounds(self) -> None:
         """Begin a window of rounds."""
         self.rounds = RoundWindow()
 
-    def forget_requests(self) -> None:
-        """Begin a window of requests."""
+    def forget_requests(self, mark: Mark) -> None:
+        """Begin a window of requests, with the output of the service until now."""
         self.requests = RequestWindow()
+        self.mark = mark
 
-    def forget(self) -> None:
+    def forget(self, mark: Mark) -> None:
         """Begin all windows: what they hold was decided by another rung."""
         self.forget_rounds()
-        self.forget_requests()
+        self.forget_requests(mark)
+        self.trace_id = None
 
     def saved(self, now: float) -> dict[str, object]:
         """Return what a restart must not forget."""
         lane = self.lane
-        names = {key: getattr(lane, key) for key in ("scope", "key", "provider", "model", "method")}
+        names = {key: getattr(lane, key) for key in _LANE}
         return {**names, "asked": self.asked, "breaker": self.breaker.saved(now)}
 
 
 class Lanes:
-    """The lanes that are known, those used longest ago first. Not for several threads."""
+    """The lanes that are known. Not for several threads."""
 
     def __init__(self, most: int) -> None:
         """Begin with none.
@@ -108,41 +114,66 @@ class Lanes:
         """
         self._most = most
         self._lanes: OrderedDict[Lane, LaneState] = OrderedDict()
+        self._spared: OrderedDict[Lane, LaneState] = OrderedDict()
+        """Lanes that were due to be forgotten when they were not closed: nobody looks through them again and again."""
 
-    def find(self, lane: Lane, ask: Ask, make: Make, now: float) -> LaneState:
-        """Return the lane of a request, made where there is none."""
+    def find(self, lane: Lane, asked: int | None, make: Make, now: float) -> LaneState:
+        """Return the lane of a request that asks for a draft length, made where there is none."""
         found = self._lanes.get(lane)
-        if found is None:
-            found = self._lanes[lane] = make(lane, ask.draft_length, now)
-            self._make_room()
-        else:
+        if found is not None:
             self._lanes.move_to_end(lane)
+            return found
+        found = self._spared.pop(lane, None) or make(lane, asked, now)
+        self._lanes[lane] = found
+        self._make_room()
         return found
 
     def get(self, lane: Lane) -> LaneState | None:
         """Return a lane, None where it is not known (any more)."""
-        return self._lanes.get(lane)
+        return self._lanes.get(lane) or self._spared.get(lane)
 
     def all(self) -> list[LaneState]:
         """Return all lanes."""
-        return list(self._lanes.values())
+        return [*self._spared.values(), *self._lanes.values()]
 
-    def restore(self, saved: Any, make: Make, now: float) -> None:
-        """Make the lanes that were saved.
+    def restore(self, saved: object, make: Make, now: float) -> None:
+        """Make the lanes that were saved, in place of those of the same name.
 
         Raises:
-            Exception: Of whatever kind, if they were not saved by saved().
+            ValueError: They were not saved by saved(); nothing is changed.
         """
-        for each in saved:
-            lane = Lane(each["scope"], each["key"], each["provider"], each["model"], each["method"])
-            found = make(lane, each["asked"], now)
-            found.breaker.restore(each["breaker"], now)
-            self._lanes[lane] = found
+        if not isinstance(saved, list):
+            raise ValueError("no saved lanes")
+        for found in [_restored(each, make, now) for each in saved]:
+            self._spared.pop(found.lane, None)
+            self._lanes[found.lane] = found
             self._make_room()
 
     def _make_room(self) -> None:
-        if len(self._lanes) <= self._most:
-            return
-        newest = next(reversed(self._lanes))
-        closed = (lane for lane, state in self._lanes.items() if state.breaker.state == "closed" and lane != newest)
-        del self._lanes[next(closed, next(iter(self._lanes)))]
+        while len(self._lanes) + len(self._spared) > self._most:
+            lane, state = next(iter(self._lanes.items()))
+            if len(self._lanes) == 1:
+                (self._spared or self._lanes).popitem(last=False)
+            elif state.breaker.state == "closed":
+                del self._lanes[lane]
+            else:
+                self._spared[lane] = self._lanes.pop(lane)
+
+
+def _restored(saved: object, make: Make, now: float) -> LaneState:
+    """Return a lane that was saved.
+
+    Raises:
+        ValueError: It was not.
+    """
+    if not isinstance(saved, dict):
+        raise ValueError("not a saved lane")
+    names, asked = [saved.get(key) for key in _LANE], saved.get("asked")
+    scope = saved.get("scope")
+    if scope not in ("process", "tenant", "session") or any(type(each) not in (str, type(None)) for each in names):
+        raise ValueError("not a saved lane")
+    if not (asked is None or (type(asked) is int and asked > 0)):
+        raise ValueError("a saved lane of an unknown draft length")
+    found = make(Lane(*names), asked, now)  # type: ignore[arg-type]
+    found.breaker.restore(saved.get("breaker"), now)
+    return found

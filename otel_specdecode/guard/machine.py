@@ -16,6 +16,9 @@ HOT = frozenset(("serious", "critical"))
 SWAP_NOISE = 1 << 20
 """Bytes by which swap in use moves without growing."""
 
+LONGEST_GAP = 30.0
+"""Seconds between two readings, above which they do not follow each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
@@ -58,6 +61,7 @@ class Machine:
         self._swap_most = 0
         self._grew = now
         self._canaries = 0
+        self._read = now
 
     @property
     def is_pressed(self) -> bool:
@@ -74,23 +78,26 @@ class Machine:
         """
         self._state = state
         values: Values = {}
+        if not 0 <= now - self._read <= LONGEST_GAP:
+            self._critical_since = self._hot_since = None
+        self._read = now
+        self._critical_since = _since(state.memory_pressure == "critical", self._critical_since, now)
+        self._hot_since = _since(state.thermal_state in HOT, self._hot_since, now)
         if state.memory_pressure != UNKNOWN:
-            self._critical_since = _since(state.memory_pressure == "critical", self._critical_since, now)
             values["memory_pressure"] = 0.0 if self._critical_since is None else now - self._critical_since
         if state.thermal_state != UNKNOWN:
-            self._hot_since = _since(state.thermal_state in HOT, self._hot_since, now)
             values["thermal_state"] = 0.0 if self._hot_since is None else now - self._hot_since
         if state.swap_used is not None:
             growth = self._swap_growth(state.swap_used, now)
             if running:
                 values["swap_growth"] = float(growth)
-        return self.breaker.window("machine", Closed(values, 1, 0.0), None, now)
+        return self.breaker.window("machine", Closed(values, 1, 0.0), now)
 
     def canary(self, passed: bool, now: float) -> Change | None:
         """Take the result of a quality canary."""
         self._canaries = 0 if passed else self._canaries + 1
         values: Values = {"quality_canary": float(self._canaries)}
-        return self.breaker.window("failures", Closed(values, max(self._canaries, 1), 0.0), None, now)
+        return self.breaker.window("failures", Closed(values, max(self._canaries, 1), 0.0), now)
 
     def conditions(self, request: Request, input_tokens: int | None, running: int) -> Conditions:
         """Return what a baseline must be of, to be comparable with a request that runs now."""

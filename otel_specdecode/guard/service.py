@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from otel_specdecode.guard.baseline import band_of
 from otel_specdecode.guard.windows import COMPARABLE
 
-ENOUGH_SECONDS = 30.0
+ENOUGH_SECONDS = 300.0
 """Seconds without speculation, with so many requests at once, that make their output a second known."""
+
+FORGETS_AFTER = 3600.0
+"""Seconds of which the output without speculation is remembered; what was before counts half, and half again."""
+
+WINDOW_SECONDS = 10.0
+"""Seconds with speculation that say something."""
+
+LONGEST_STEP = 60.0
+"""Seconds without any sign of a running request, above which the process stood still or the clock jumped."""
+
+
+class Output(NamedTuple):
+    """Seconds in which requests ran, and the tokens of that time."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+
+
+Mark = Mapping[str, Output]
+"""Output with speculation up to some time, by how many requests ran at once."""
 
 
 @dataclass(slots=True)
-class _Output:
+class _Sum:
     seconds: float = 0.0
-    tokens: int = 0
+    tokens: float = 0.0
 
 
 @dataclass(slots=True)
 class ServiceMeter:
     """Running requests, and the output of the service by how many ran at once. Not for several threads.
+
+    Tokens count when they come, not when their request ends: else those of a long request would all count for the
+    moment in which it ran alone at last.
 
     Attributes:
         running: Requests that run.
@@ -29,19 +54,22 @@ class ServiceMeter:
     running: int = 0
     speculating: int = 0
     _since: float = 0.0
-    _plain: dict[str, _Output] = field(default_factory=dict)
-    _window: dict[str, _Output] = field(default_factory=dict)
+    _plain: dict[str, _Sum] = field(default_factory=dict)
+    _speculative: dict[str, _Sum] = field(default_factory=dict)
 
     def change(self, running: int, speculating: int, now: float) -> None:
         """Take that requests began or ended."""
-        self._pass_time(now)
+        if self.running:
+            self._pass_time(now)
+        self._since = now
         self.running = max(self.running + running, 0)
         self.speculating = max(self.speculating + speculating, 0)
 
-    def finish(self, tokens: int, speculated: bool, now: float) -> None:
-        """Take the output of a request that ended, with or without speculation of its own."""
-        self._pass_time(now)
-        self._output(speculated).tokens += tokens
+    def add(self, tokens: int, now: float) -> None:
+        """Take tokens that came."""
+        if self.running:
+            self._pass_time(now).tokens += tokens
+            self._since = now
 
     def tokens_per_second(self, band: str) -> float | None:
         """Return the output without speculation, with so many requests at once; None if too little is known."""
@@ -50,31 +78,39 @@ class ServiceMeter:
             return None
         return found.tokens / found.seconds
 
-    def speedup(self, fixed: dict[str, float]) -> float | None:
-        """Return the output with speculation over that without, since the last call; None if not comparable.
+    def mark(self) -> Mark:
+        """Return the output with speculation until now."""
+        return {band: Output(each.seconds, int(each.tokens)) for band, each in self._speculative.items()}
+
+    def speedup(self, since: Mark, fixed: Mapping[str, float]) -> float | None:
+        """Return the output with speculation over that without, since a mark; None if not comparable.
 
         Args:
+            since: From when on.
             fixed: Tokens a second without speculation by band, in place of what was seen here.
         """
-        window, self._window = self._window, {}
-        seconds = sum(each.seconds for each in window.values())
-        comparable = expected = 0.0
-        tokens = 0
-        for band, each in window.items():
+        seconds = comparable = expected = tokens = 0.0
+        for band, each in self._speculative.items():
+            before = since.get(band, Output())
+            passed = each.seconds - before.seconds
             usual = fixed.get(band, self.tokens_per_second(band))
+            seconds += passed
             if usual:
-                comparable += each.seconds
-                expected += each.seconds * usual
-                tokens += each.tokens
-        if not expected or comparable < COMPARABLE * seconds:
+                comparable += passed
+                expected += passed * usual
+                tokens += each.tokens - before.tokens
+        if not expected or seconds < WINDOW_SECONDS or comparable < COMPARABLE * seconds:
             return None
         return tokens / expected
 
-    def _output(self, speculated: bool = False) -> _Output:
-        kept = self._window if self.speculating or speculated else self._plain
-        return kept.setdefault(band_of(self.running), _Output())
-
-    def _pass_time(self, now: float) -> None:
-        if self.running:
-            self._output().seconds += max(now - self._since, 0.0)
-        self._since = max(self._since, now)
+    def _pass_time(self, now: float) -> _Sum:
+        """Give the time since the last sign to what ran in it."""
+        kept = self._speculative if self.speculating else self._plain
+        found = kept.setdefault(band_of(self.running), _Sum())
+        passed = now - self._since
+        if 0 < passed <= LONGEST_STEP:
+            found.seconds += passed
+            if kept is self._plain and found.seconds > FORGETS_AFTER:
+                found.seconds /= 2
+                found.tokens /= 2
+        return found

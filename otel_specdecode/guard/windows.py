@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from otel_specdecode.generation.counts import Counts
 from otel_specdecode.guard.baseline import Baseline, Conditions, quantile
 from otel_specdecode.guard.policy import Measure
+from otel_specdecode.thresholds import thresholds
 
 NANOSECONDS = 1e9
+
+LONGEST_PASS = 60.0
+"""Seconds above which a decode pass was none: the process stood still, or the clock jumped."""
 
 COMPARABLE = 0.8
 """Share of a window that must have a baseline for a relative measure to be known."""
@@ -26,11 +31,13 @@ class Closed(NamedTuple):
         values: What it says.
         samples: Rounds or requests that it is of.
         seconds: From its first to its last.
+        lengths: Compared tokens by the draft length of their request, None where that is unknown.
     """
 
     values: Values
     samples: int
     seconds: float
+    lengths: Mapping[int | None, int] = {}
 
 
 @dataclass(slots=True)
@@ -54,14 +61,18 @@ class RoundWindow:
     _compared: int = 0
     _finished: int = 0
     _all_rejected: int = 0
+    _lengths: dict[int | None, int] = field(default_factory=dict)
     _timed: dict[Conditions, _Timed] = field(default_factory=dict)
 
-    def add(self, counts: Counts, pass_times: Sequence[int], conditions: Conditions, now: float) -> None:
+    def add(
+        self, counts: Counts, pass_times: Sequence[int], length: int | None, conditions: Conditions, now: float
+    ) -> None:
         """Take what a stretch added.
 
         Args:
             counts: Its tokens and passes.
             pass_times: Duration (ns) of each decode pass whose duration is known.
+            length: Draft length of its request, None if unknown.
             conditions: What a baseline has to be of, to be comparable.
             now: Clock reading in seconds.
         """
@@ -70,11 +81,13 @@ class RoundWindow:
         self._last = now
         self.rounds += counts.rounds
         self._accepted += counts.accepted
-        self._compared += counts.accepted + counts.rejected
+        compared = counts.accepted + counts.rejected
+        self._compared += compared
+        self._lengths[length] = self._lengths.get(length, 0) + compared
         self._finished += counts.finished_rounds
         self._all_rejected += counts.all_rejected
         passes = counts.decode_passes
-        if passes and pass_times:
+        if passes and are_passes(pass_times):
             timed = self._timed.setdefault(conditions, _Timed())
             emitted = counts.accepted + counts.finished_rounds + counts.plain_passes
             timed.tokens += emitted * min(len(pass_times) / passes, 1.0)
@@ -94,7 +107,7 @@ class RoundWindow:
         even = self._break_even(baseline, now)
         if even is not None:
             values["break_even"] = even
-        return Closed(values, self.rounds, max(self._last - self._began, 0.0))
+        return Closed(values, self.rounds, max(self._last - self._began, 0.0), self._lengths)
 
     def _break_even(self, baseline: Baseline, now: float) -> float | None:
         """Return the time that these tokens take without a draft over the time that they took.
@@ -110,9 +123,14 @@ class RoundWindow:
                 comparable += timed.tokens
                 taken += timed.seconds
                 without += timed.tokens * each
-        if not taken or comparable < COMPARABLE * tokens:
+        if not taken or not without or comparable < COMPARABLE * tokens:
             return None
         return without / taken
+
+
+def are_passes(times: Sequence[int]) -> bool:
+    """Return whether durations (ns) can be those of decode passes."""
+    return bool(times) and max(times) <= LONGEST_PASS * NANOSECONDS
 
 
 @dataclass(slots=True)
@@ -126,6 +144,7 @@ class RequestWindow:
     _queued: list[float] = field(default_factory=list)
     _per_token: list[float] = field(default_factory=list)
     _first: list[float] = field(default_factory=list)
+    _least_usual: int = 0
     _speedups: list[float] = field(default_factory=list)
 
     def add(
@@ -155,16 +174,18 @@ class RequestWindow:
         self._last = now
         self.requests += 1
         self._without_proposal += not proposed
-        if queued is not None:
+        if _is_duration(queued):
             self._queued.append(queued)
         usual = baseline.requests(conditions, now)
         if usual is None:
             return
-        if time_per_token and usual.time_per_token_p95:
-            self._per_token.append(time_per_token / usual.time_per_token_p95)
-        if time_per_token and usual.time_per_token_p50:
-            self._speedups.append(usual.time_per_token_p50 / time_per_token)
-        if time_to_first_token is not None and usual.time_to_first_token_p50:
+        self._least_usual = min(self._least_usual or usual.requests, usual.requests)
+        if _is_duration(time_per_token) and time_per_token:
+            if usual.time_per_token_p95:
+                self._per_token.append(time_per_token / usual.time_per_token_p95)
+            if usual.time_per_token_p50:
+                self._speedups.append(usual.time_per_token_p50 / time_per_token)
+        if _is_duration(time_to_first_token) and usual.time_to_first_token_p50:
             self._first.append(time_to_first_token / usual.time_to_first_token_p50)
 
     def is_stale(self, now: float, max_age: float) -> bool:
@@ -186,7 +207,16 @@ class RequestWindow:
         if len(self._speedups) >= enough:
             values["speedup"] = quantile(self._speedups, 0.5)
         if len(self._first) >= enough:
-            values["time_to_first_token"] = quantile(self._first, 0.5)
+            values["time_to_first_token"] = quantile(self._first, 0.5) - self._chance()
         if service_speedup is not None:
             values["service_speedup"] = service_speedup
         return Closed(values, self.requests, max(self._last - self._began, 0.0))
+
+    def _chance(self) -> float:
+        """Return how far two medians of requests of the same kind may be apart because their prompts differ."""
+        spread: float = thresholds()["over_autoregressive"]["time_to_first_token_spread"]
+        return spread * math.sqrt(1 / len(self._first) + 1 / max(self._least_usual, 1))
+
+
+def _is_duration(seconds: float | None) -> TypeGuard[float]:
+    return seconds is not None and 0 <= seconds < math.inf

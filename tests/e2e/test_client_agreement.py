@@ -20,7 +20,7 @@ from tests.e2e.measuring_client import Heard, Question, ask  # noqa: E402
 from tests.e2e.servers import Server  # noqa: E402
 from tests.otlp_receiver import Received, ReceivedSpan  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
 

@@ -35,7 +35,7 @@ from tests.e2e.pipeline import Prometheus, collector, eventually, prometheus
 from tests.otlp_receiver import otlp_receiver
 from tests.programs import ROOT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.source]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.source, pytest.mark.timeout(1800)]
 
 RULES = ROOT / "collector" / "prometheus" / "rules"
 EVERY_S = 10

@@ -25,7 +25,7 @@ from tests.e2e.servers import ANSWER_S, SOON
 
 skip_unless_installed()
 
-pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REQUESTS = 1000
 BYTES_PER_REQUEST = 1000.0

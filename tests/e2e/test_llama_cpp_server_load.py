@@ -41,7 +41,7 @@ from tests.otlp_receiver import ReceivedSpan
 
 skip_unless_installed()
 
-pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLIENTS, REQUESTS = 8, 200
 INTERRUPTING = 80

@@ -16,7 +16,7 @@ from tests.e2e.growth import growth  # noqa: E402
 from tests.e2e.mlx_lm_server import ASKED, CHAT, DRAFT, TEXT, WITHOUT_END, running, total  # noqa: E402
 from tests.e2e.servers import SOON, Server  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow, pytest.mark.timeout(900)]
 
 REQUESTS = 1_000
 

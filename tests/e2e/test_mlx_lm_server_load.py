@@ -35,7 +35,7 @@ from tests.e2e.mlx_lm_server import (  # noqa: E402
 from tests.e2e.servers import CALLER, PROMPT_ONLY, SOON, RawAnswer, Server  # noqa: E402
 from tests.otlp_receiver import ReceivedSpan  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLIENTS, REQUESTS = 8, 200
 BATCHING, DRAFTING = "batching", "drafting"
