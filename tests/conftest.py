@@ -59,8 +59,10 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of the generator compare files of the source tree."""
+    """The tests of the generator compare files of the source tree; programs and long tests run one after another."""
     for item in items:
+        if item.get_closest_marker("e2e") or item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("programs"))
         if item.path.is_relative_to(ROOT / "tests" / "semconv"):
             item.add_marker("source")
 
