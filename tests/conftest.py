@@ -59,10 +59,13 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of the generator compare files of the source tree; programs and long tests run one after another."""
+    """The tests of the generator compare files of the source tree.
+
+    Of several processes one runs the programs and the long tests, and each file's tests run in one.
+    """
     for item in items:
-        if item.get_closest_marker("e2e") or item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.xdist_group("programs"))
+        alone = item.get_closest_marker("e2e") or item.get_closest_marker("slow")
+        item.add_marker(pytest.mark.xdist_group("programs" if alone else str(item.path.relative_to(ROOT))))
         if item.path.is_relative_to(ROOT / "tests" / "semconv"):
             item.add_marker("source")
 
