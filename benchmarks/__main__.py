@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.all_threads import all_threads
+from benchmarks.guard import guard
 from benchmarks.host_readings import host_readings
 from benchmarks.in_the_loop import in_the_loop
 from benchmarks.memory import memory
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Callable[..., Section]] = {
     "thinning": thinning,
     "engine": real_engine,
     "host": host_readings,
+    "guard": guard,
     "servers": real_servers,
 }
 
@@ -41,6 +43,7 @@ QUICK: dict[str, dict[str, int]] = {
     "memory": {"longest": 10_000},
     "thinning": {"draws": 5},
     "engine": {"tokens": 20, "repetitions": 3},
+    "guard": {"requests": 50, "repetitions": 5},
     "host": {"readings": 4, "repetitions": 3, "calls": 5, "tokens": 20},
     "servers": {"rounds": 2, "short": 4, "long": 2},
 }

@@ -7,17 +7,17 @@ from importlib.util import find_spec
 
 def has_mlx() -> bool:
     """Return whether MLX-LM can run."""
-    return _there("mlx_lm")
+    return there("mlx_lm")
 
 
 def has_llama_cpp() -> bool:
     """Return whether llama-cpp-python can run the tiny pair, which gguf writes."""
-    return _there("llama_cpp", "gguf")
+    return there("llama_cpp", "gguf")
 
 
 def has_peer() -> bool:
     """Return whether the peer for llama.cpp is there."""
-    return _there("genai_otel")
+    return there("genai_otel")
 
 
 def left_out(*, mlx: bool = False) -> str:
@@ -36,5 +36,9 @@ def left_out(*, mlx: bool = False) -> str:
     return "".join(f"; {each}" for each in missing)
 
 
-def _there(*modules: str) -> bool:
-    return all(find_spec(module) is not None for module in modules)
+def there(*modules: str) -> bool:
+    """Return whether modules can be imported, without importing them."""
+    try:
+        return all(find_spec(module) is not None for module in modules)
+    except ModuleNotFoundError:  # of the package that a module would be in
+        return False

@@ -6,14 +6,13 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.installed import has_llama_cpp, has_mlx
+from benchmarks.installed import has_llama_cpp, has_mlx, there
 from benchmarks.results import Comparison, Section
 from benchmarks.servers_load import Shape
 from benchmarks.servers_running import Block, Server, Variant, script, servers, sink
@@ -117,7 +116,7 @@ def real_servers(*, rounds: int = 40, short: int = 40, long: int = 6) -> Section
     )
     shapes = (Shape("1 token", short, (1, 1)), Shape("32 to 128 tokens", long, (32, 128), streamed=True))
     with TemporaryDirectory() as folder:
-        for case in _cases(Path(folder)):
+        for case in cases(Path(folder)):
             measure(section, case, shapes, rounds)
     return section
 
@@ -139,8 +138,8 @@ def measure(section: Section, case: Case, shapes: tuple[Shape, Shape], rounds: i
             if variant.exports and case.ours in (variant.instrumentations or ()):
                 receiver.check(variant, ("traces", "metrics"))
     for shape, found in zip(shapes, (short, long), strict=True):
-        _tell(section, f"{case.name}, {shape.name}", found)
-    _tell_added(section, f"{case.name}, CPU time added", short, long)
+        tell(section, f"{case.name}, {shape.name}", found)
+    tell_added(section, f"{case.name}, CPU time added", short, long)
 
 
 def in_turns(running: Mapping[str, Server], shape: Shape, clients: int, rounds: int) -> ByVariant:
@@ -160,7 +159,7 @@ def in_turns(running: Mapping[str, Server], shape: Shape, clients: int, rounds: 
     return {name: Found.of(kept) for name, kept in blocks.items()}
 
 
-def _tell(section: Section, case: str, found: ByVariant) -> None:
+def tell(section: Section, case: str, found: ByVariant) -> None:
     """Add a row for each variant; ratios are medians of those within rounds."""
     speeds = {name: each.speeds() for name, each in found.items()}
     for name, own in speeds.items():
@@ -178,7 +177,7 @@ def _tell(section: Section, case: str, found: ByVariant) -> None:
         section.add(case, name, own["tokens/s"], "tokens/s", comparisons)
 
 
-def _tell_added(section: Section, case: str, short: ByVariant, long: ByVariant) -> None:
+def tell_added(section: Section, case: str, short: ByVariant, long: ByVariant) -> None:
     """Add what a request costs once and what each further token costs: these do not grow with the model."""
     for name, (base, _) in AGAINST.items():
         if name not in short:
@@ -191,7 +190,7 @@ def _tell_added(section: Section, case: str, short: ByVariant, long: ByVariant) 
         section.add(case, f"{name} over {base}, a further token", (all_of_it - once) / further * MICROSECONDS, "us")
 
 
-def _cases(folder: Path) -> Iterator[Case]:
+def cases(folder: Path) -> Iterator[Case]:
     """Give the servers that are installed."""
     target, draft = str(model_path("target")), str(model_path("draft"))
     if has_mlx():
@@ -202,7 +201,7 @@ def _cases(folder: Path) -> Iterator[Case]:
         from otel_specdecode.tiny_pair.gguf import convert
 
         model = convert(model_path("target"), folder / "target.gguf", "f32")
-        framework = "fastapi" if _there("opentelemetry.instrumentation.fastapi") else None
+        framework = "fastapi" if there("opentelemetry.instrumentation.fastapi") else None
         options = {"host": "127.0.0.1", "model": model, "n_ctx": 512, "verbose": "false", "interrupt_requests": "false"}
         options |= {"n_threads": 1, "n_threads_batch": 1}
         pairs = (part for name, value in options.items() for part in (f"--{name}", str(value)))
@@ -219,17 +218,10 @@ def _left_out() -> str:
         missing.append("no rows for mlx_lm.server: mlx-lm is not installed")
     if not _has_llama_cpp_server():
         missing.append("no rows for llama_cpp.server: it, or gguf, is not installed")
-    elif not _there("opentelemetry.instrumentation.fastapi"):
+    elif not there("opentelemetry.instrumentation.fastapi"):
         missing.append("no rows for FastAPI: its instrumentation is not installed")
     return "".join(f"; {each}" for each in missing)
 
 
 def _has_llama_cpp_server() -> bool:
-    return has_llama_cpp() and _there("fastapi", "uvicorn", "sse_starlette", "starlette_context", "pydantic_settings")
-
-
-def _there(*modules: str) -> bool:
-    try:
-        return all(find_spec(module) is not None for module in modules)
-    except ModuleNotFoundError:
-        return False
+    return has_llama_cpp() and there("fastapi", "uvicorn", "sse_starlette", "starlette_context", "pydantic_settings")

@@ -26,7 +26,7 @@ SPANS_MILLISECONDS, METRICS_MILLISECONDS = 5_000, 60_000
 """How often spans and metrics are exported by default."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-SIGNS_OF_A_FAULT = ("could not be recorded", "is not watched", "Failed to export")
+SIGNS_OF_A_FAULT = ("generation is not affected", "Failed to export")
 
 _SOURCES = Path(__file__).parents[1]
 

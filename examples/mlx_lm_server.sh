@@ -12,6 +12,11 @@ if [ $# -eq 0 ]; then
   set -- --model "$models/target" --draft-model "$models/draft-kd" --num-draft-tokens 4
 fi
 
+if curl --silent --output /dev/null "$url"; then
+  echo "something else answers on port $port; set PORT to a free one" >&2
+  exit 1
+fi
+
 export OTEL_SERVICE_NAME=${OTEL_SERVICE_NAME:-mlx-lm-server}
 opentelemetry-instrument mlx_lm.server --port "$port" "$@" &
 server=$!

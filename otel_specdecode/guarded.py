@@ -12,19 +12,23 @@ code.
 
 from __future__ import annotations
 
-import itertools
+import atexit
 import os
-import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from otel_specdecode.generation.faults import report_fault, warn_once
+from msgspec.structs import asdict
+
+from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.plan import Ask, Plan, Who, chosen, plan_by, planner
+from otel_specdecode.generation.request import Method
 from otel_specdecode.guard.audit import AuditTrail
+from otel_specdecode.guard.baseline import Conditions, Usual
 from otel_specdecode.guard.baseline_file import read_baseline, write_baseline
 from otel_specdecode.guard.drafts import Drafts
 from otel_specdecode.guard.guard import Guard
@@ -33,7 +37,6 @@ from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.policy_file import PolicyFile, read_policy
 from otel_specdecode.guard.saved import StateSlot, take_slot
 from otel_specdecode.identity.declared import declare_guard
-from otel_specdecode.instrumentors import GUARD_POLICY
 from otel_specdecode.telemetry.guarding import GuardView, show_guard
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.listener import tell_canary, tell_transition
@@ -46,7 +49,6 @@ LOOK_EVERY = 5.0
 
 _OFF = "off"
 _LONGEST_FLAG = 64
-_DISABLE = re.compile(r"""\s*on_error\s*=\s*["']disable["']""")
 
 Draft = TypeVar("Draft")
 
@@ -83,18 +85,16 @@ class PlannedRequest:
 class RunningGuard:
     """The guard of this process. start_guard() makes one."""
 
-    def __init__(self, source: PolicyFile) -> None:
+    def __init__(self, source: PolicyFile, fixed: Mapping[Conditions, Usual] | None) -> None:
         """Begin to plan requests.
 
         Args:
             source: The policy, and the folder that its relative paths start from.
-
-        Raises:
-            BaselineError: The policy's baseline file holds none.
+            fixed: The baseline of its file, None without one.
         """
         policy = source.policy
         self._source = source
-        fixed = read_baseline(source.baseline_file) if source.baseline_file is not None else None
+        self._written: Mapping[Conditions, Usual] = {}
         self._trail: AuditTrail | None = None
         self._slot: StateSlot | None = None
         tell = [tell_transition]
@@ -105,13 +105,11 @@ class RunningGuard:
             )
             tell.append(self._trail.write)
         self._guard = Guard(policy, tell=tell, fixed=fixed)
-        if folder is not None and policy.audit.state:
-            self._slot = take_slot(folder, policy=policy.digest, max_age=policy.baseline.max_age)
-            if self._slot is not None and self._slot.found.state is not None:
-                self._guard.restore(self._slot.found.state)
         self._ended = threading.Event()
+        self._take_slot()
         self._look()
         self._begin()
+        atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_in_child(weakref.ref(self)))
 
@@ -126,6 +124,7 @@ class RunningGuard:
         engine: str,
         model: str | None,
         draft_length: int | None,
+        method: Method = "draft_model",
         tenant: str | None = None,
         session: str | None = None,
     ) -> PlannedRequest:
@@ -141,11 +140,12 @@ class RunningGuard:
             engine: `mlx` or `llama_cpp`.
             model: The target's name, as its spans have it.
             draft_length: The draft length that is asked for.
+            method: What proposes tokens.
             tenant: On whose behalf.
             session: Its session: what a session was chosen for, it keeps.
         """
-        ask = Ask(engine, model, "draft_model", draft_length, who=Who(tenant, session))
-        return PlannedRequest(self._guard.plan(ask))
+        ask = Ask(engine, model, method, draft_length, who=Who(tenant, session))
+        return PlannedRequest(replace(self._guard.plan(ask), method=method))
 
     def switch(self, on: bool | None) -> None:
         """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
@@ -184,16 +184,20 @@ class RunningGuard:
             declare_guard(None)
         if _running is self:
             _running = None
+        atexit.unregister(self.close)
         self._ended.set()
-        self._save()
         if self._trail is not None:
             self._trail.close()
+        self._save()
         if self._slot is not None:
             self._slot.release()
+        self._write_baseline()
 
     def _begin(self) -> None:
         plan_by(self._guard)
-        show_guard(GuardView(self._guard.scopes, self._guard.without_baseline))
+        enforces = self.policy.mode == "enforce"
+        promised = {name: value for name, value in asdict(self.policy.degraded_slo).items() if value is not None}
+        show_guard(GuardView(self._guard.scopes, self._guard.without_baseline, enforces, promised))
         declare_guard(self.policy.digest)
         looking = threading.Thread(
             target=self._keep_looking, args=(self._ended,), name="otel-specdecode-guard", daemon=True
@@ -201,8 +205,20 @@ class RunningGuard:
         looking.start()
 
     def _keep_looking(self, ended: threading.Event) -> None:
+        self._take_slot()
         while not ended.wait(LOOK_EVERY):
             self._look()
+            self._write_baseline()
+
+    def _take_slot(self) -> None:
+        """Go on where a process before ended; in the child of a fork once more, on the thread that looks."""
+        folder, policy = self._source.audit_folder, self.policy
+        if folder is None or not policy.audit.state or self._slot is not None:
+            return
+        slot = take_slot(folder, policy=policy.digest, max_age=policy.baseline.max_age)
+        if slot is not None and slot.found.state is not None:
+            self._guard.restore(slot.found.state)
+        self._slot = slot
 
     def _look(self) -> None:
         try:
@@ -227,6 +243,18 @@ class RunningGuard:
         if self._slot is not None:
             self._slot.save(self._guard.saved())
 
+    def _write_baseline(self) -> None:
+        path = self._source.baseline_written
+        if path is None:
+            return
+        try:
+            measured = self._guard.measured()
+            if measured and measured != self._written:
+                write_baseline(path, measured)
+                self._written = measured
+        except Exception as error:
+            report_fault("the guard's baseline could not be written", error)
+
     def renew_in_child(self) -> None:
         """In the child of a fork, which has none of its parent's threads."""
         self._slot = None
@@ -246,44 +274,16 @@ def start_guard(policy: Policy | str | os.PathLike[str]) -> RunningGuard:
     """
     global _running
     source = PolicyFile(policy, Path.cwd()) if isinstance(policy, Policy) else read_policy(policy)
-    if _running is not None:
+    fixed = None if source.baseline_file is None else read_baseline(source.baseline_file)
+    if _running is not None:  # the one before leaves its state to this one
         _running.close()
-    _running = RunningGuard(source)
+    _running = RunningGuard(source, fixed)
     return _running
 
 
 def running_guard() -> RunningGuard | None:
     """Return the guard of this process, None without one."""
     return _running
-
-
-def start_guard_from_environment() -> None:
-    """Run the guard that the environment asks for, once.
-
-    Raises:
-        SystemExit: Its policy cannot be used, and does not say that the program is to go on without guard.
-    """
-    path = os.environ.get(GUARD_POLICY)
-    if not path or _running is not None:
-        return
-    try:
-        start_guard(path)
-    except ValueError as error:
-        if _says_disable(path):
-            warn_once(f"there is no guard: the policy that {GUARD_POLICY} names cannot be used. {error}")
-            return
-        sys.stderr.write(f"otel-specdecode: the policy that {GUARD_POLICY} names cannot be used.\n{error}\n")
-        raise SystemExit(2) from None
-
-
-def _says_disable(path: str) -> bool:
-    """Return whether a policy that cannot be used says at least that a program is to go on without it."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
-        return False
-    top = itertools.takewhile(lambda line: not line.lstrip().startswith("["), lines)
-    return any(_DISABLE.match(line) for line in top)
 
 
 def _flag_of(path: Path) -> bool:

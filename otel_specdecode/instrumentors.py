@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from typing import Any
 
@@ -12,12 +11,10 @@ from otel_specdecode.engines.llama_cpp.hooks import LlamaCppHooks
 from otel_specdecode.engines.mlx_lm.calls import PROVIDER as MLX
 from otel_specdecode.engines.mlx_lm.hooks import MLXLMHooks
 from otel_specdecode.engines.mlx_lm.memory import allocator_memory
+from otel_specdecode.guard_from_environment import start_guard_from_environment
 from otel_specdecode.telemetry.host_metrics import watch
 from otel_specdecode.telemetry.listener import Listener
 from otel_specdecode.telemetry.sigterm import flush_at_sigterm, leave_sigterm
-
-GUARD_POLICY = "OTEL_SPECDECODE_GUARD_POLICY"
-"""Environment variable: the policy file of a guard that is to run in this process."""
 
 _mlx_lm = MLXLMHooks()
 _llama_cpp = LlamaCppHooks()
@@ -40,10 +37,7 @@ class _EngineInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         self._listener = listener
         self._hooks.install(listener)
         flush_at_sigterm()
-        if os.environ.get(GUARD_POLICY):
-            from otel_specdecode.guarded import start_guard_from_environment
-
-            start_guard_from_environment()
+        start_guard_from_environment()
 
     def _uninstrument(self, **_: Any) -> None:
         self._hooks.remove()

@@ -49,9 +49,7 @@ def happenings() -> Iterator[dashboard.AnnotationQuery]:
         " tenants {{specdecode_burst_tenants}}"
     )
     yield Annotation("Burst ended", "orange", LOKI, events(BURST), text, ("service_name",))
-    scopes = selector(series("specdecode.guard.scopes"), 'specdecode_guard_state=~"open|probing"')
-    by = ("job", "node", "specdecode_guard_state")
-    yield _metric("Guard open", "purple", f"{summed(scopes, by)} > 0", "{{job}} {{node}}", by)
+    yield from _guard()
     info = selector(series("specdecode.config.info"))
     told = ("specdecode_draft_model", "specdecode_engine_version", "specdecode_manifest_id")
     by = ("job", "node", "gen_ai_request_model", *told)
@@ -76,6 +74,18 @@ def happenings() -> Iterator[dashboard.AnnotationQuery]:
         time = rate(series(f"specdecode.host.{name}.time"), f'{label}=~"{states}"')
         lasting = summed(time, ("node", label), operator="max")
         yield _metric(title, "dark-orange", f"{lasting} > 0", f"{{{{node}}}}: {{{{{label}}}}}", ("node", label))
+
+
+def _guard() -> Iterator[Annotation]:
+    by: tuple[str, ...] = ("job", "node", "specdecode_guard_state")
+    scopes = selector(series("specdecode.guard.scopes"), 'specdecode_guard_state=~"open|probing"')
+    enforces = f"on (job, node, instance) {selector(series('specdecode.guard.enforcing'))} == 1"
+    opened = summed(f"{scopes} and {enforces}", by)
+    yield _metric("Guard open", "purple", f"{opened} > 0", "{{job}} {{node}}", by)
+    by = ("job", "node", "specdecode_guard_trigger", "specdecode_guard_state")
+    changes = f"{grown(series('specdecode.guard.transitions'), by)} > 0"
+    text = "{{job}} {{node}}: {{specdecode_guard_trigger}} to {{specdecode_guard_state}}"
+    yield _metric("Guard changed", "super-light-purple", changes, text, by)
 
 
 def _new(selected: str, by: tuple[str, ...]) -> str:

@@ -42,6 +42,7 @@ SPEEDUP: Steps = (
 SERVICE_SPEEDUP: Steps = ((None, "semi-dark-red"), (_LIMITS["speedup"]["service"], "semi-dark-green"))
 MARGIN: Steps = ((None, "semi-dark-red"), (0.0, "semi-dark-green"))
 MEMORY: Steps = ((None, "semi-dark-green"), (_LIMITS["memory"]["share_of_physical"], "semi-dark-red"))
+PROMISED: Steps = ((None, "semi-dark-green"), (1.0, "semi-dark-red"))
 QUEUE: Steps = ((None, "semi-dark-green"), (_LIMITS["queue"]["p95"], "semi-dark-orange"))
 OVER_P95: Steps = (
     (None, "semi-dark-green"),

@@ -9,6 +9,7 @@ from collector.grafana.annotations import happenings
 from collector.grafana.board import Board, Section
 from collector.grafana.colours import MEMORY, QUEUE
 from collector.grafana.events import burst_panels, event_panels, tenant_panels
+from collector.grafana.guard import guard_panels
 from collector.grafana.mix import further_panels, mix_panels
 from collector.grafana.node import NODE, machine, memory_share, seconds
 from collector.grafana.panels import Panel, Query, lines, tile
@@ -47,6 +48,7 @@ def board() -> Board:
             Section("Bursts over traffic", (*_bursts(), *burst_panels())),
             Section("Alerts", (firing(),)),
             Section("HTTP, queue and errors", tuple(_server())),
+            Section("Guard", tuple(guard_panels())),
             Section("Latency, with links into traces", tuple(_latency())),
             Section("What came in", tuple(mix_panels())),
             Section("What came in, further", tuple(further_panels()), closed=True),
@@ -123,13 +125,7 @@ def _server() -> Iterator[Panel]:
     ended = series("gen_ai.server.request.duration", "count")
     failed = Query(total(ended, ("error_type", MODE), 'error_type!=""'), f"{{{{error_type}}}} {BY_MODE}")
     about = f"Requests that ended in an error, by class; closed streams are none. {WINDOW_TEXT} Empty: no error."
-    yield lines("Errors by type", about, "reqps", failed, width=12, stacked=True)
-    scopes = summed(selector(series("specdecode.guard.scopes")), "specdecode_guard_state")
-    about = "Scopes of the guard, such as tenants or sessions, by state; those open or probing decode autoregressively."
-    found = Query(scopes, "{{specdecode_guard_state}}")
-    yield lines(
-        "Guard scopes", f"{about} As last exported. Empty without a guard.", "none", found, width=12, stacked=True
-    )
+    yield lines("Errors by type", about, "reqps", failed, width=24, height=6, stacked=True)
 
 
 def _latency() -> Iterator[Panel]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collector.rulekit import bridged
+from collector.rulekit import bridged, guard
 from collector.rulekit.flows import flow
 from collector.rulekit.host import NODE, state
 from collector.rulekit.model import Alert, labels, listed
-from collector.rulekit.ratios import ROUNDS, enough_rounds, summed
+from collector.rulekit.ratios import NO_PROBES, ROUNDS, enough_rounds, summed
 from collector.rulekit.settings import LIMITS, MODEL, NODE_DRAFT, NODE_MODEL, SERVICE_DRAFT, grown, series
 
 _DRAFT = (
@@ -76,8 +76,8 @@ def _below_break_even() -> Alert:
 
 
 def _nothing_accepted() -> Alert:
-    accepted = summed("draft_tokens", NODE_DRAFT, 'specdecode_draft_outcome="accepted"')
-    compared = summed("draft_tokens", NODE_DRAFT, 'specdecode_draft_outcome=~"accepted|rejected"')
+    accepted = summed("draft_tokens", NODE_DRAFT, f'{NO_PROBES}, specdecode_draft_outcome="accepted"')
+    compared = summed("draft_tokens", NODE_DRAFT, f'{NO_PROBES}, specdecode_draft_outcome=~"accepted|rejected"')
     return Alert(
         "SpecdecodeNothingAccepted",
         "critical",
@@ -90,7 +90,8 @@ def _nothing_accepted() -> Alert:
 
 def _nothing_proposed() -> Alert:
     by = labels("job", "node", MODEL, "specdecode_method")
-    asked = 'specdecode_requested_mode="speculative", specdecode_cohort!="fallback"'
+    # Neither what the guard keeps from speculation nor its control requests propose anything, as they should.
+    asked = 'specdecode_requested_mode="speculative", specdecode_cohort="normal"'
 
     def over(name: str, matchers: str, minutes: int) -> str:
         return f"sum by ({listed(by)}) (sum_over_time({flow(name)}{{{matchers}}}[{minutes}m:5m]))"
@@ -301,16 +302,7 @@ def oversight() -> tuple[Alert, ...]:
     http, started = "node:specdecode_http_completions:increase5m", "node:specdecode_requests_started:increase5m"
     limits = LIMITS["generations"]
     return (
-        Alert(
-            "SpecdecodeGuardOpen",
-            "warning",
-            "The guard keeps requests from speculation.",
-            "{{ $value }} scopes of {{ $labels.job }} on {{ $labels.node }} are switched to autoregressive decoding.",
-            # Probes do not close it: a scope that is probed is still switched off for all others.
-            f"sum by ({listed(by)}) ({series('specdecode.guard.scopes')}"
-            '{specdecode_guard_state=~"open|probing"}) > 0',
-            by,
-        ),
+        *guard.alerts(),
         Alert(
             "SpecdecodeGenerationsMissing",
             "warning",

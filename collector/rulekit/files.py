@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collector.rulekit import alerts, bridged, flows, host, latency, ratios
+from collector.rulekit import alerts, bridged, flows, guard, host, latency, ratios
 from collector.rulekit.gates import check
 from collector.rulekit.model import Alert, Group
 from collector.rulekit.render import render
@@ -17,7 +17,7 @@ def groups() -> dict[str, Group]:
     All recordings are one group: a rule reads what those above it recorded at the same time stamp. Were they several,
     each would read the others' of up to a minute before, and a machine that is hot would be compared for that minute.
     """
-    rooms = (flows, ratios, bridged, host, latency)
+    rooms = (flows, ratios, bridged, host, latency, guard)
     recordings = tuple(recording for room in rooms for recording in room.recordings())
     return {
         "recording": Group("specdecode-recording", recordings),

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from collector.rulekit.flows import flow
 from collector.rulekit.host import NOT_COMPARABLE
 from collector.rulekit.model import Recording, labels, listed
-from collector.rulekit.ratios import REQUESTS, ROUNDS, enough_rounds, share, summed
+from collector.rulekit.ratios import NO_PROBES, REQUESTS, ROUNDS, enough_rounds, share, summed
 from collector.rulekit.settings import LIMITS, NODE_DRAFT, NODE_MODEL, SERVICE_MODE, WINDOW
 
-_SPECULATIVE = 'specdecode_mode="speculative"'
+_SPECULATIVE = f'specdecode_mode="speculative", {NO_PROBES}'
 _AUTOREGRESSIVE = 'specdecode_mode="autoregressive"'
 _BASELINE = 'specdecode_mode="autoregressive", specdecode_cohort=~"normal|control"'
+_CONTROL = 'specdecode_cohort="control"'
 _BASELINE_REQUESTS = LIMITS["samples"]["baseline_requests"]
+_OF_AN_HOUR, _OF_A_DAY = "{record}", "sum_over_time({record}[1d:1h])"
 _AGAINST = f"on ({listed(NODE_MODEL)}) group_left ()"
 _BASELINE_OVER = f"on ({listed(NODE_MODEL)}) group_right ()"
 
@@ -73,7 +75,7 @@ def _quantiles() -> Iterator[Recording]:
 
 def _baseline() -> Iterator[Recording]:
     for name, extra in _BASELINE_FLOWS:
-        by = labels(NODE_MODEL, extra) if extra else NODE_MODEL
+        by = labels(NODE_MODEL, "specdecode_cohort", extra) if extra else labels(NODE_MODEL, "specdecode_cohort")
         now = f"{flow(name)}{{{_BASELINE}}} unless on (node) {NOT_COMPARABLE}"
         yield Recording(
             f"node:specdecode_baseline_{name}:increase1h",
@@ -81,11 +83,11 @@ def _baseline() -> Iterator[Recording]:
             f"sum by ({listed(by)}) (sum_over_time(({now})[1h:5m]))",
             by,
         )
-    requests = "node:specdecode_baseline_requests_decoded:increase1h"
     yield Recording(
         "node:specdecode_baseline_requests:count",
-        "Autoregressive requests that times are held against: those of an hour if they are enough, else of a day.",
-        f"{requests} >= {_BASELINE_REQUESTS} or sum_over_time({requests}[1d:1h]) >= {_BASELINE_REQUESTS}",
+        "Autoregressive requests that times are held against: of the guard's control cohort those of an hour if they"
+        " are enough, else of a day; of all that were not kept from speculation where control is too thin.",
+        _of_baseline("{requests_decoded}"),
         NODE_MODEL,
     )
     yield Recording(
@@ -111,15 +113,24 @@ def _baseline() -> Iterator[Recording]:
 
 
 def _of_baseline(formula: str) -> str:
-    """A formula over the baseline's flows, of an hour where that holds requests enough, else of a day."""
-    names = {name: f"node:specdecode_baseline_{name}:increase1h" for name, _ in _BASELINE_FLOWS}
-    hour = formula.format(**names)
-    day = formula.format(**{name: f"sum_over_time({record}[1d:1h])" for name, record in names.items()})
-    requests = names["requests_decoded"]
-    return (
-        f"  ({hour} and {requests} >= {_BASELINE_REQUESTS})\nor\n"
-        f"  ({day} and sum_over_time({requests}[1d:1h]) >= {_BASELINE_REQUESTS})"
+    """A formula over the baseline's flows, of the first that holds requests enough.
+
+    Control requests are a share of those that asked for speculation, so of the same traffic; others that run without a
+    draft may be of another kind.
+    """
+    return "\nor\n".join(
+        _of_flows(formula, matchers, over) for matchers in (_CONTROL, "") for over in (_OF_AN_HOUR, _OF_A_DAY)
     )
+
+
+def _of_flows(formula: str, matchers: str, over: str) -> str:
+    selector = f"{{{matchers}}}" if matchers else ""
+    flows = {
+        name: f"sum by ({listed(labels(NODE_MODEL, extra) if extra else NODE_MODEL)})"
+        f" ({over.format(record=f'node:specdecode_baseline_{name}:increase1h{selector}')})"
+        for name, extra in _BASELINE_FLOWS
+    }
+    return f"  ({formula.format(**flows)} and {flows['requests_decoded']} >= {_BASELINE_REQUESTS})"
 
 
 def _over_baseline() -> Iterator[Recording]:

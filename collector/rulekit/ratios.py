@@ -10,7 +10,10 @@ from collector.rulekit.settings import LIMITS, NODE_DRAFT, SERVICE_DRAFT, SERVIC
 
 ROUNDS = LIMITS["samples"]["rounds"]
 REQUESTS = LIMITS["samples"]["requests"]
-REJECTED = 'specdecode_draft_outcome="rejected"'
+NO_PROBES = 'specdecode_cohort!="probe"'
+"""Probes try what the guard has switched off, at a draft length of their own: they say nothing of what is served."""
+
+REJECTED = f'{NO_PROBES}, specdecode_draft_outcome="rejected"'
 
 
 def summed(name: str, by: frozenset[str], matchers: str = "") -> str:
@@ -26,7 +29,7 @@ def share(part: str, whole: str, samples: str) -> str:
 
 def enough_rounds(by: frozenset[str]) -> str:
     """That there were rounds enough."""
-    return f"{summed('rounds', by)} > {ROUNDS}"
+    return f"{summed('rounds', by, NO_PROBES)} > {ROUNDS}"
 
 
 def recordings() -> Iterator[Recording]:
@@ -41,12 +44,12 @@ def recordings() -> Iterator[Recording]:
 
 
 def _acceptance(level: str, by: frozenset[str]) -> Iterator[Recording]:
-    accepted = summed("draft_tokens", by, 'specdecode_draft_outcome="accepted"')
+    accepted = summed("draft_tokens", by, f'{NO_PROBES}, specdecode_draft_outcome="accepted"')
     # A sum of two: an engine of which rejected tokens are not known has no accept rate, instead of one of 1.
     compared = f"({accepted} + {summed('draft_tokens', by, REJECTED)})"
-    rounds = summed("rounds", by)
-    finished = summed("rounds", by, 'specdecode_round_outcome!="cut"')
-    none = summed("rounds", by, 'specdecode_round_outcome="all_rejected"')
+    rounds = summed("rounds", by, NO_PROBES)
+    finished = summed("rounds", by, f'{NO_PROBES}, specdecode_round_outcome!="cut"')
+    none = summed("rounds", by, f'{NO_PROBES}, specdecode_round_outcome="all_rejected"')
     yield Recording(
         f"{level}:specdecode_accept_rate:ratio{WINDOW}",
         "Accept rate: accepted over accepted and rejected tokens; unverified and bonus tokens are in neither.",
@@ -69,43 +72,46 @@ def _acceptance(level: str, by: frozenset[str]) -> Iterator[Recording]:
 
 def _by_position() -> Recording:
     by = labels(SERVICE_DRAFT, "specdecode_draft_position")
-    proposed = summed("proposed_by_position", by)
+    proposed = summed("proposed_by_position", by, NO_PROBES)
     return Recording(
         f"service:specdecode_accepted_by_position:ratio{WINDOW}",
         "Accepted over proposed tokens by place in the draft: how deep a draft pays.",
-        share(summed("accepted_by_position", by), proposed, f"{proposed} > {ROUNDS}"),
+        share(summed("accepted_by_position", by, NO_PROBES), proposed, f"{proposed} > {ROUNDS}"),
         by,
     )
 
 
 def _rollbacks_per_minute() -> Recording:
     by = SERVICE_DRAFT
+    rollbacks = summed("rollbacks", by, NO_PROBES)
     return Recording(
         f"service:specdecode_rollbacks_per_decode_minute:ratio{WINDOW}",
         "Rollbacks per minute of decoding, not of the clock: more traffic does not raise it.",
-        share(summed("rollbacks", by), f"({summed('decode_seconds', by)} / 60)", enough_rounds(by)),
+        share(rollbacks, f"({summed('decode_seconds', by, NO_PROBES)} / 60)", enough_rounds(by)),
         by,
     )
 
 
 def _tokens_per_pass() -> Recording:
     by = labels(SERVICE_DRAFT, "specdecode_mode")
-    passes = summed("decode_passes", by)
+    passes = summed("decode_passes", by, NO_PROBES)
     return Recording(
         f"service:specdecode_tokens_per_pass:ratio{WINDOW}",
         "Tokens emitted a target pass, passes that verify nothing included. About 1 in autoregressive mode.",
-        share(summed("decode_tokens", by), passes, f"{passes} > {ROUNDS}"),
+        share(summed("decode_tokens", by, NO_PROBES), passes, f"{passes} > {ROUNDS}"),
         by,
     )
 
 
 def _fallback_share() -> Recording:
     by = SERVICE_MODE - {"specdecode_mode"}
-    asked = summed("requests", by, 'specdecode_requested_mode="speculative"')
-    fell = summed("requests", by, 'specdecode_requested_mode="speculative", specdecode_mode="autoregressive"')
+    wanted = 'specdecode_requested_mode="speculative", specdecode_cohort!="control"'
+    asked = summed("requests", by, wanted)
+    fell = summed("requests", by, f'{wanted}, specdecode_mode="autoregressive"')
     return Recording(
         f"service:specdecode_fallbacks:ratio{WINDOW}",
-        "Share of the requests that asked for speculation and took the autoregressive path.",
+        "Share of the requests that asked for speculation and took the autoregressive path; the guard's control"
+        " requests are in neither.",
         share(f"({fell} or {asked} * 0)", asked, f"{asked} >= {REQUESTS}"),
         by,
     )

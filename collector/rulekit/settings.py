@@ -34,15 +34,7 @@ NODE_MODEL = labels("job", "node", MODEL, "specdecode_context_tier")
 NODE_DRAFT = labels(NODE_MODEL, DRAFT)
 
 
-FUTURE: Mapping[str, Metric] = {
-    # Comes with the guard.
-    "specdecode.guard.scopes": Metric(
-        "specdecode.guard.scopes", "updowncounter", "{scope}", "", "double", ("specdecode.guard.state",), None
-    ),
-}
-"""Own metrics that nothing emits yet and rules read already. An entry goes as soon as the registry has it."""
-
-METRICS: Mapping[str, Metric] = {**FUTURE, **{metric.name: metric for metric in registry_metrics()}}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in registry_metrics()}
 """Every metric a rule may read, by its OpenTelemetry name."""
 
 

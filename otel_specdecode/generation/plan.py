@@ -86,6 +86,8 @@ class Plan:
         decided: How often the decider had changed its mind until then, so that what comes of it can be told from what
             comes of later decisions.
         permit: Held while it runs; None where nobody counts.
+        method: What would have proposed, of a plan that a program asked for itself: it may leave the draft away then,
+            and its call tells no more of one. None where the call tells.
     """
 
     draft_length: int | None = None
@@ -94,6 +96,7 @@ class Plan:
     lighter: bool = False
     decided: int = field(default=0, compare=False)
     permit: Permit | None = field(default=None, compare=False, repr=False)
+    method: Method | None = None
 
     @property
     def autoregressive(self) -> bool:
@@ -126,7 +129,9 @@ class Planner(Protocol):
 
 def planned(request: Request, plan: Plan) -> Request:
     """Return a request as it runs under a plan."""
-    if plan is AS_ASKED or request.mode == "autoregressive":
+    if plan.method is not None and plan.autoregressive and request.method == "none" and request.decodes:
+        request = replace(request, requested_mode="speculative", method=plan.method)
+    elif plan is AS_ASKED or request.mode == "autoregressive":
         return request
     length = plan.length(request.draft_max_tokens)
     if length != 0:

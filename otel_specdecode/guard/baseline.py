@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 MOST_CONDITIONS = 256
 """Combinations that are kept; of more, the one that was written longest ago is forgotten."""
 
+ENOUGH_PASSES = 50
+ENOUGH_REQUESTS = 2
+"""Decode passes, and requests, without a draft that tell whether the target is as fast as it usually is."""
+
+MOVES_LITTLE = 25
+"""One request in so many moves no quantile by much: with fewer new ones than that nothing is worked out anew."""
+
 MOST_REQUESTS = 200
-"""Newest requests of a combination that quantiles are of, and newest stretches of them that the mean pass is of."""
+"""Newest requests of a combination that quantiles are of, and newest stretches of them that the usual pass is of."""
 
 
 class Conditions(NamedTuple):
@@ -42,7 +50,7 @@ class Usual:
     """What requests of one combination take, in seconds; None where it is not known.
 
     Attributes:
-        round_seconds: Mean duration of a decode pass.
+        round_seconds: Median of the stretches' mean duration of a decode pass.
         time_per_token_p50: Median of the time per token.
         time_per_token_p95: 95th percentile of it.
         time_to_first_token_p50: Median of the time to the first token.
@@ -59,15 +67,22 @@ class Usual:
 
 
 class _Requests:
-    """Requests of one combination, newest last, and the sums of their passes."""
+    """Requests of one combination, and stretches of their passes, newest last."""
 
-    __slots__ = ("passes", "requests", "summed", "usual")
+    __slots__ = ("passes", "requests", "round_seconds", "since_usual", "usual")
 
     def __init__(self) -> None:
         self.requests: deque[tuple[float, float | None, float | None]] = deque(maxlen=MOST_REQUESTS)
         self.passes: deque[tuple[float, int, float]] = deque(maxlen=MOST_REQUESTS)
-        self.summed = (0, 0.0)
         self.usual: Usual | None = None
+        self.round_seconds: float | None = None
+        self.since_usual = 0
+
+    def usual_pass(self) -> float | None:
+        """Return the usual duration of a decode pass: of stretches the median, so that one that stalled is nothing."""
+        if self.round_seconds is None and self.passes:
+            self.round_seconds = quantile([seconds / count for _, count, seconds in self.passes], 0.5)
+        return self.round_seconds
 
 
 class Baseline:
@@ -90,10 +105,8 @@ class Baseline:
         """Take decode passes of a request without a draft."""
         if self._fixed is None and passes and 0 < seconds < math.inf:
             found = self._of(conditions)
-            if len(found.passes) == MOST_REQUESTS:
-                self._forget_passes(found)
             found.passes.append((now, passes, seconds))
-            found.summed = (found.summed[0] + passes, found.summed[1] + seconds)
+            found.round_seconds = None
 
     def add_request(
         self, conditions: Conditions, time_per_token: float | None, time_to_first_token: float | None, now: float
@@ -102,15 +115,52 @@ class Baseline:
         if self._fixed is None:
             found = self._of(conditions)
             found.requests.append((now, _or_none(time_per_token), _or_none(time_to_first_token)))
-            found.usual = None
+            found.since_usual += 1
+            if found.since_usual * MOVES_LITTLE >= len(found.requests):
+                found.usual = None
 
     def round_seconds(self, conditions: Conditions, now: float) -> float | None:
-        """Return the mean duration of a decode pass without a draft, None if too few requests tell."""
+        """Return the usual duration of a decode pass without a draft, None if too few requests tell."""
         usual = self.requests(conditions, now)
         if usual is None or self._fixed is not None:
             return None if usual is None else usual.round_seconds
-        passes, seconds = self._found[conditions].summed
-        return seconds / passes if passes else None
+        return self._found[conditions].usual_pass()
+
+    def drift_of_passes(self, each: Iterable[Conditions], since: float) -> float | None:
+        """Return the duration of decode passes without a draft since some time, over the usual one.
+
+        A target that is slow for everybody is no fault of a draft: what looks bad is held against requests of the
+        same time. Numbers of before do not drift.
+
+        Args:
+            each: Combinations that count together.
+            since: Clock reading in seconds.
+
+        Returns:
+            The ratio, None if too few passes tell.
+        """
+        if self._fixed is not None:
+            return 1.0
+        passes, ratios = 0, []
+        for found in filter(None, map(self._found.get, each)):
+            usual = found.usual_pass()
+            for _, count, seconds in itertools.takewhile(lambda one: one[0] >= since, reversed(found.passes)):
+                passes += count
+                ratios.append(seconds / count / usual if usual else 1.0)
+        return quantile(ratios, 0.5) if passes >= ENOUGH_PASSES else None
+
+    def drift_of_requests(self, each: Iterable[Conditions], since: float, now: float) -> float | None:
+        """Return the time per token of requests without a draft since some time, over the usual one; see above."""
+        if self._fixed is not None:
+            return 1.0
+        ratios = []
+        for conditions in each:
+            usual = self.requests(conditions, now)
+            if usual is None or not usual.time_per_token_p50:
+                continue
+            newest = itertools.takewhile(lambda one: one[0] >= since, reversed(self._found[conditions].requests))
+            ratios += [per_token / usual.time_per_token_p50 for _, per_token, _ in newest if per_token]
+        return quantile(ratios, 0.5) if len(ratios) >= ENOUGH_REQUESTS else None
 
     def requests(self, conditions: Conditions, now: float) -> Usual | None:
         """Return what requests of a combination take, None if there are too few of them, or too old ones."""
@@ -123,7 +173,7 @@ class Baseline:
         if len(found.requests) < self._needed:
             return None
         if found.usual is None:
-            found.usual = _usual(found)
+            found.usual, found.since_usual = _usual(found), 0
         return found.usual
 
     def thin(self, conditions: Conditions, now: float) -> bool:
@@ -149,17 +199,17 @@ class Baseline:
             found.requests.popleft()
             found.usual = None
         while found.passes and now - found.passes[0][0] > self._max_age:
-            self._forget_passes(found)
-
-    @staticmethod
-    def _forget_passes(found: _Requests) -> None:
-        _, passes, seconds = found.passes.popleft()
-        found.summed = (found.summed[0] - passes, max(found.summed[1] - seconds, 0.0))
+            found.passes.popleft()
+            found.usual = found.round_seconds = None
 
 
 def band_of(running: int) -> str:
     """Return the concurrency band of so many requests at once."""
-    return next((str(least) for least in (8, 4, 2) if running >= least), "1")
+    if running < 2:
+        return "1"
+    if running < 4:
+        return "2"
+    return "4" if running < 8 else "8"
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -207,9 +257,8 @@ def _or_none(seconds: float | None) -> float | None:
 def _usual(found: _Requests) -> Usual:
     per_token = [each for _, each, _ in found.requests if each is not None]
     first = [each for _, _, each in found.requests if each is not None]
-    passes, seconds = found.summed
     return Usual(
-        round_seconds=seconds / passes if passes else None,
+        round_seconds=found.usual_pass(),
         time_per_token_p50=quantile(per_token, 0.5) if per_token else None,
         time_per_token_p95=quantile(per_token, 0.95) if per_token else None,
         time_to_first_token_p50=quantile(first, 0.5) if first else None,

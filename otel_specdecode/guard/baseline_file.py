@@ -44,9 +44,9 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[Conditions, Usual]:
     except OSError as error:
         raise BaselineError(f"the baseline {name} cannot be read ({error.strerror})") from None
     except DecodeError:
-        raise BaselineError(f"the baseline {name} is no JSON: write one with write_baseline()") from None
+        raise BaselineError(f"the baseline {name} is no JSON: a policy's baseline.write has one written") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("rows"), list):
-        raise BaselineError(f"the baseline {name} is not of format {FORMAT}: write one with write_baseline()")
+        raise BaselineError(f"the baseline {name} is not of format {FORMAT}: a policy's baseline.write has one written")
     try:
         return from_rows(content["rows"])
     except ValueError as error:

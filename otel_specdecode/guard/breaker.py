@@ -294,7 +294,7 @@ class Breaker:
         """Nothing tripped: speculation comes back, where it was long enough like that."""
         if self.state == "closed":
             return None
-        if not held:
+        if not held or closed.suspect:
             self._good, self._good_since = 0, None
             return None
         if kind != self._cause or (self._measure is not None and self._measure not in closed.values):
@@ -351,7 +351,7 @@ def measure_of(name: str, trigger: Trigger) -> Measure:
 def _is_broken(
     trigger: Trigger, measure: Measure, value: float, bound: float, closed: Closed, pays_from: float = 1.0
 ) -> bool:
-    if measure in YIELDING and closed.values.get("break_even", 0.0) >= pays_from:
+    if measure in YIELDING and (closed.suspect or closed.values.get("break_even", 0.0) >= pays_from):
         return False
     if trigger.above is UNSET:
         return value < bound
@@ -365,9 +365,11 @@ def _bound(bound: Any, closed: Closed) -> float:
     """
     if not isinstance(bound, dict):
         return float(bound)
+    if len(closed.lengths) == 1:
+        return float(bound.get(_key(*closed.lengths), math.nan))
     total = sum(closed.lengths.values())
     of_each = ((bound.get(_key(length), math.nan), count) for length, count in closed.lengths.items())
-    return sum(each * count for each, count in of_each) / total if total else math.nan
+    return float(sum(each * count for each, count in of_each)) / total if total else math.nan
 
 
 def _key(length: int | None) -> str:
@@ -380,9 +382,9 @@ def _known(saved: object) -> Mapping[str, Any]:
     Raises:
         ValueError: It is none.
     """
-    if not isinstance(saved, Mapping):
+    if not isinstance(saved, Mapping) or not all(key in saved for key in _KEYS):
         raise ValueError("not a saved state")
-    state, rung, cause, reason, measure, streams = (saved.get(key) for key in _KEYS)
+    state, rung, cause, reason, measure, streams = (saved[key] for key in _KEYS)
     if not all(isinstance(each, str) for each in (state, rung, cause)) or type(streams) is not bool:
         raise ValueError("not a saved state")
     if state not in get_args(State) or cause not in _KINDS or not all(_is_age(saved.get(key)) for key in _AGES):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -16,18 +15,20 @@ from typing import Final
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.plan import AS_ASKED, Ask, Permit, Plan, Who
 from otel_specdecode.generation.record import Record
-from otel_specdecode.generation.request import Request
+from otel_specdecode.generation.request import Cohort, Request
 from otel_specdecode.generation.tally import Delta
-from otel_specdecode.generation.transition import Lane, State, Transition
+from otel_specdecode.generation.transition import Lane, State
 from otel_specdecode.guard.baseline import Baseline, Conditions, Usual
 from otel_specdecode.guard.breaker import Breaker, Change, Kind, Rung, rungs_of
 from otel_specdecode.guard.budgets import Budgets
 from otel_specdecode.guard.choosing import Chooser
-from otel_specdecode.guard.lanes import Lanes, LaneState
+from otel_specdecode.guard.clocks import Clock, Clocks, Steady
+from otel_specdecode.guard.lanes import Lanes, LaneState, Names
 from otel_specdecode.guard.machine import Machine, MachineState
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.service import ServiceMeter
-from otel_specdecode.guard.windows import Closed
+from otel_specdecode.guard.telling import Tell, Telling
+from otel_specdecode.guard.windows import Closed, are_passes
 
 FEATURE_FLAG: Final = "feature_flag"
 TENANT_BUDGET: Final = "tenant_budget"
@@ -36,25 +37,20 @@ CONTROL: Final = "control"
 
 PROBE: Final = "probe"
 
-Tell = Callable[[Transition], None]
-Clock = Callable[[], float]
+Decision = tuple["int | None", Cohort, "str | None", bool]
+"""Draft length, cohort, fallback reason and whether the draft is the lighter one."""
+
+_AS_ASKED: Final[Decision] = (None, "normal", None, False)
+
+MOST_MODELS = 256
+"""Models of which the last conditions are kept."""
+
+MOST_RUNNING = 10_000
+"""Requests that run at once, of which conditions are kept."""
 
 STATES: Final[tuple[State, ...]] = ("closed", "limited", "open", "probing")
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Where time comes from.
-
-    Attributes:
-        steady: Seconds, never going back.
-        wall: Time of day, ns since the epoch.
-    """
-
-    steady: Clock = time.monotonic
-    wall: Callable[[], int] = time.time_ns
 
 
 class Guard:
@@ -82,13 +78,13 @@ class Guard:
         """
         self.policy = policy
         self._clocks = clocks or Clocks()
-        self._tell = list(tell)
+        self._steady = Steady(self._clocks.steady)
+        self._telling = Telling(policy, tell, self._clocks.wall)
         self._digest = policy.digest
         self._switch: bool | None = None
         self._flag = True
-        self._unload: list[Callable[[], None]] = []
         self._lighter = False
-        now = self._clocks.steady()
+        now = self._steady.now()
         self._baseline = Baseline(policy.baseline.requests, policy.baseline.max_age, fixed)
         self._measured = Baseline(policy.baseline.requests, policy.baseline.max_age)
         self._fixed = fixed
@@ -97,8 +93,11 @@ class Guard:
         self._budgets = Budgets(policy.budget, policy.scope.most)
         self._chooser = Chooser(policy.scope.most * 10)
         self._service = ServiceMeter()
+        self._latest: dict[tuple[str | None, str | None], Conditions] = {}
+        """Conditions of the last request of each model that speculated: those of a scope that is seen first."""
         self._ended: SimpleQueue[tuple[float, bool, str | None]] = SimpleQueue()
-        self._untold: deque[Transition] = deque()
+        self._met: OrderedDict[int, Conditions] = OrderedDict()
+        """Conditions of the last stretch of requests that run, by identity: when one is finished, others run."""
         self._lock = threading.Lock()
         _guards.add(self)
 
@@ -108,8 +107,8 @@ class Guard:
         """Decide about one request."""
         try:
             with self._lock:
-                plan = self._plan(ask, self._clocks.steady())
-            self._tell_outside()
+                plan = self._plan(ask, self._steady.now())
+            self._telling.deliver()
             return plan
         except Exception as error:
             report_fault("the guard could not plan a request, which runs as asked", error)
@@ -119,46 +118,53 @@ class Guard:
         self._settle()
         if not ask.speculates:
             return Plan(permit=self._begin(None, speculates=False, now=now))
-        lane = self._lanes.find(self._lane_of(ask.who, ask.provider, ask.model, ask.method), ask, self._new_lane, now)
+        names = self._lane_of(ask.who, ask.provider, ask.model, ask.method)
+        lane = self._lanes.find(names, ask.draft_length, self._new_lane, now)
+        if lane.asked is not None and (ask.draft_length is None or ask.draft_length > lane.asked):
+            lane.asked = ask.draft_length
+            lane.breaker.extend(self._rungs(lane.asked))
         change = lane.breaker.tick(now)
         if change is not None:
-            self._chooser.forget(_purpose(PROBE, lane.lane))
-            self._announce(lane.lane, change, lane.trace_id)
-        plan = AS_ASKED if self.policy.mode == "observe_only" else self._decide(ask, lane, now)
-        permit = self._begin(ask.who.tenant, speculates=not plan.autoregressive, now=now)
-        return Plan(plan.draft_length, plan.cohort, plan.fallback_reason, plan.lighter, permit)
+            self._chooser.forget((PROBE, lane.lane))
+            self._telling.add(lane.lane, change)
+        decision = _AS_ASKED if self.policy.mode == "observe_only" else self._decide(ask, lane, now)
+        permit = self._begin(ask.who.tenant, speculates=decision[0] != 0, now=now)
+        return Plan(*decision, lane.breaker.changes, permit)
 
-    def _decide(self, ask: Ask, lane: LaneState, now: float) -> Plan:
+    def _decide(self, ask: Ask, lane: LaneState, now: float) -> Decision:
         if not self.on:
             return _without(FEATURE_FLAG)
         session = ask.who.session
         if self._is_control(lane, session, now):
-            return Plan(0, CONTROL, CONTROL)
+            return (0, CONTROL, CONTROL, False)
         machine, breaker = self._machine.breaker, lane.breaker
         if machine.rung.draft_length == 0:
             return _without(machine.reason)
         if breaker.state in ("open", "probing"):
             probes = breaker.state == "probing" and not self._machine.is_pressed
-            if not probes or not self._chooser.chooses(_purpose(PROBE, lane.lane), self.policy.probe.share, session):
+            share = self.policy.probe.share
+            if not probes or not self._chooser.chooses((PROBE, lane.lane), share, session, first=True):
                 return _without(breaker.reason)
             rung = breaker.probe_rung
-            return Plan(rung.draft_length, PROBE, lighter=rung.lighter)
+            return (rung.draft_length, PROBE, None, rung.lighter)
         for limiting in (machine, breaker):
             if limiting.limits_streams and self._service.speculating >= self.policy.ladder.streams:
                 return _without(limiting.reason)
         tenant = ask.who.tenant
         if tenant is not None and not self._budgets.allows(tenant, self._service.speculating, now):
             return _without(TENANT_BUDGET)
-        lengths = [rung.draft_length for rung in (machine.rung, breaker.rung) if rung.draft_length is not None]
-        return Plan(min(lengths, default=None), lighter=breaker.rung.lighter or machine.rung.lighter)
+        one, other = machine.rung, breaker.rung
+        lengths = [rung.draft_length for rung in (one, other) if rung.draft_length is not None]
+        return (min(lengths, default=None), "normal", None, one.lighter or other.lighter)
 
     def _is_control(self, lane: LaneState, session: str | None, now: float) -> bool:
         wanted = self.policy.baseline
         if self._fixed is not None or not wanted.share or wanted.source != CONTROL:
             return False
-        thin = lane.conditions is None or self._baseline.thin(lane.conditions, now)
-        share = max(wanted.share, wanted.most_share) if thin else wanted.share
-        return self._chooser.chooses(CONTROL, share, session)
+        conditions = lane.conditions or self._latest.get((lane.lane.provider, lane.lane.model))
+        more = lane.suspects or conditions is None or self._baseline.thin(conditions, now)
+        share = max(wanted.share, wanted.most_share) if more else wanted.share
+        return self._chooser.chooses((CONTROL, lane.lane.provider, lane.lane.model), share, session)
 
     # While it runs, and after
 
@@ -166,18 +172,22 @@ class Guard:
         """Take what a stretch of a request added."""
         try:
             with self._lock:
-                self._progress(request, who, delta, input_tokens, self._clocks.steady())
-            self._tell_outside()
+                self._progress(request, who, delta, input_tokens, self._steady.now())
+            self._telling.deliver()
         except Exception as error:
             report_fault("the guard could not take what a request did", error)
 
     def _progress(self, request: Request, who: Who, delta: Delta, input_tokens: int | None, now: float) -> None:
         if not request.decodes or request.batch_size is not None:
             return
-        conditions = self._conditions(request, input_tokens)
+        self._settle()
+        self._service.add(delta.counts.tokens, now)
+        conditions = self._machine.conditions(request, input_tokens, self._service.running)
+        self._meet(request, conditions)
         if request.mode == "autoregressive":
-            for kept in self._baselines(request):
-                kept.add_passes(conditions, len(delta.pass_times), sum(delta.pass_times) / 1e9, now)
+            if are_passes(delta.pass_times):
+                for kept in self._baselines(request):
+                    kept.add_passes(conditions, len(delta.pass_times), sum(delta.pass_times) / 1e9, now)
             return
         if who.tenant is not None:
             self._budgets.spend(who.tenant, delta.counts.proposed, now)
@@ -185,15 +195,19 @@ class Guard:
         if lane is None:
             return
         lane.conditions = conditions
+        self._latest[request.provider, request.model] = conditions
+        if len(self._latest) > MOST_MODELS:
+            self._latest.clear()
         if not self._counts(request, lane.breaker):
             return
         windows = self.policy.windows
         if lane.rounds.is_stale(now, windows.max_age):
             lane.forget_rounds()
-        lane.rounds.add(delta.counts, delta.pass_times, conditions, now)
+        lane.rounds.add(delta.counts, delta.pass_times, request.draft_max_tokens, conditions, now)
         if lane.rounds.rounds >= windows.rounds:
             closed = lane.rounds.close(self._baseline, now)
-            self._judge(lane, "rounds", closed, request, now)
+            lane.forget_rounds()
+            self._judge(lane, "rounds", closed, now)
 
     def finish(self, record: Record, who: Who, trace_id: str | None = None) -> None:
         """Take a finished request.
@@ -205,8 +219,8 @@ class Guard:
         """
         try:
             with self._lock:
-                self._finish(record, who, trace_id, self._clocks.steady())
-            self._tell_outside()
+                self._finish(record, who, trace_id, self._steady.now())
+            self._telling.deliver()
         except Exception as error:
             report_fault("the guard could not take a finished request", error)
 
@@ -214,8 +228,10 @@ class Guard:
         request, timing = record.request, record.timing
         if not request.decodes or request.batch_size is not None:
             return
-        self._service.finish(record.counts.tokens, request.mode == "speculative", now)
-        conditions = self._conditions(request, record.facts.input_tokens)
+        self._settle()
+        conditions = self._met.pop(id(request), None)
+        if conditions is None:
+            conditions = self._machine.conditions(request, record.facts.input_tokens, self._service.running)
         failed = record.ending.kind == "error"
         if request.mode == "autoregressive":
             for kept in () if failed else self._baselines(request):
@@ -224,39 +240,42 @@ class Guard:
         lane = self._lanes.get(self._lane_of(who, request.provider, request.model, request.method))
         if lane is None:
             return
-        lane.trace_id = trace_id or lane.trace_id
         if not self._counts(request, lane.breaker):
             return
+        lane.trace_id = trace_id or lane.trace_id
         for closed in lane.failures.take(record, always=lane.breaker.state != "closed"):
-            self._judge(lane, "failures", closed, request, now)
-        if failed:
+            self._judge(lane, "failures", closed, now)
+        if failed or not self._counts(request, lane.breaker):
             return
         windows = self.policy.windows
         if lane.requests.is_stale(now, windows.max_age):
-            lane.forget_requests()
+            lane.forget_requests(self._service.mark())
         lane.requests.add(
             conditions,
             self._baseline,
             now,
-            proposed=record.counts.proposed,
+            proposed=None if request.method == "prompt_lookup" else record.counts.proposed,
             queued=request.queued,
             time_per_token=timing.time_per_token,
             time_to_first_token=timing.time_to_first_token,
         )
         if lane.requests.requests >= windows.requests:
-            closed = lane.requests.close(self._service.speedup(self._fixed_output(conditions)))
-            self._judge(lane, "requests", closed, request, now)
+            closed = lane.requests.close(
+                self._baseline, self._service.speedup(lane.mark, self._fixed_output(conditions))
+            )
+            lane.forget_requests(self._service.mark())
+            self._judge(lane, "requests", closed, now)
 
     def machine(self, state: MachineState) -> None:
         """Take the state of the machine, every few seconds."""
         try:
             with self._lock:
-                now = self._clocks.steady()
+                now = self._steady.now()
                 self._settle()
                 change = self._machine.take(state, self._service.running, now)
                 if change is not None:
-                    self._announce(Lane(), change, None)
-            self._tell_outside()
+                    self._telling.add(Lane(), change)
+            self._telling.deliver()
         except Exception as error:
             report_fault("the guard could not take the state of the machine", error)
 
@@ -264,10 +283,10 @@ class Guard:
         """Take the result of a quality canary: whether a known prompt got the answer that it should."""
         try:
             with self._lock:
-                change = self._machine.canary(passed, self._clocks.steady())
+                change = self._machine.canary(passed, self._steady.now())
                 if change is not None:
-                    self._announce(Lane(), change, None)
-            self._tell_outside()
+                    self._telling.add(Lane(), change)
+            self._telling.deliver()
         except Exception as error:
             report_fault("the guard could not take a canary's result", error)
 
@@ -280,13 +299,17 @@ class Guard:
 
     def switch(self, on: bool | None) -> None:
         """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
-        before, self._switch = self.on, on
-        self._flagged(before)
+        with self._lock:
+            before, self._switch = self.on, on
+            self._flagged(before)
+        self._telling.deliver()
 
     def flag(self, on: bool) -> None:
         """Take what the flag file says."""
-        before, self._flag = self.on, on
-        self._flagged(before)
+        with self._lock:
+            before, self._flag = self.on, on
+            self._flagged(before)
+        self._telling.deliver()
 
     def unload_with(self, unload: Callable[[], None], *, lighter: bool) -> None:
         """Free a draft's memory with a function, which makes that a rung; called on the thread that decides it.
@@ -296,7 +319,7 @@ class Guard:
             lighter: Whether there is a lighter draft too.
         """
         with self._lock:
-            self._unload.append(unload)
+            self._telling.unload_with(unload)
             self._lighter = self._lighter or lighter
             self._machine.breaker.extend(self._rungs(None))
             for lane in self._lanes.all():
@@ -315,14 +338,14 @@ class Guard:
     def without_baseline(self) -> int:
         """Return how many scopes' last requests could not be compared with any without a draft."""
         with self._lock:
-            now = self._clocks.steady()
+            now = self._steady.now()
             met = (lane.conditions for lane in self._lanes.all())
             return sum(conditions is None or self._baseline.thin(conditions, now) for conditions in met)
 
     def measured(self) -> dict[Conditions, Usual]:
         """Return what requests take that asked for no draft, as a baseline for processes that speculate."""
         with self._lock:
-            now = self._clocks.steady()
+            now = self._steady.now()
             return {
                 each: replace(usual, tokens_per_second=self._service.tokens_per_second(each.band))
                 for each, usual in self._measured.all(now).items()
@@ -331,7 +354,7 @@ class Guard:
     def saved(self) -> dict[str, object]:
         """Return what a restart must not forget: where speculation is not as asked."""
         with self._lock:
-            now = self._clocks.steady()
+            now = self._steady.now()
             return {
                 "policy": self._digest,
                 "machine": self._machine.breaker.saved(now),
@@ -340,68 +363,43 @@ class Guard:
 
     def restore(self, saved: Mapping[str, object]) -> bool:
         """Go on where a process before ended; return whether that was possible. Another policy's state is not taken."""
-        if saved.get("policy") != self._digest:
-            return False
         try:
+            if saved.get("policy") != self._digest:
+                return False
             with self._lock:
-                now = self._clocks.steady()
+                now = self._steady.now()
+                machine = saved.get("machine")
+                Breaker(self.policy, self._rungs(None), now).restore(machine, now)
                 self._lanes.restore(saved.get("lanes"), self._new_lane, now)
+                self._machine.breaker.restore(machine, now)
             return True
         except Exception as error:
             report_fault("the guard's saved state could not be used", error)
             return False
 
     def renew_in_child(self) -> None:
-        """In the child of a fork: nothing of the parent's runs here."""
+        """In the child of a fork: nothing of the parent's runs here. What was decided and learned stays."""
         self._lock = threading.Lock()
+        self._telling.renew()
         self._service = ServiceMeter()
         self._ended = SimpleQueue()
+        self._budgets.end_all()
+        self._met.clear()
+        for lane in self._lanes.all():
+            lane.forget({})
 
     # Inside
 
-    def _judge(self, lane: LaneState, kind: Kind, closed: Closed, request: Request, now: float) -> None:
+    def _judge(self, lane: LaneState, kind: Kind, closed: Closed, now: float) -> None:
         """Hand a full window to the breaker. After a change all windows begin anew: they were of another rung."""
-        if kind == "rounds":
-            lane.forget_rounds()
-        elif kind == "requests":
-            lane.forget_requests()
-        change = lane.breaker.window(kind, closed, request.draft_max_tokens, now)
+        if closed.suspect:
+            lane.suspects.add(kind)
+        else:
+            lane.suspects.discard(kind)
+        change = lane.breaker.window(kind, closed, now)
         if change is not None:
-            lane.forget()
-            self._announce(lane.lane, change, lane.trace_id)
-
-    def _announce(self, lane: Lane, change: Change, trace_id: str | None) -> None:
-        transition = Transition(
-            self._clocks.wall(),
-            lane,
-            change.before,
-            change.after,
-            change.rung_before,
-            change.rung_after,
-            change.trigger,
-            change.reason,
-            change.value,
-            change.threshold,
-            change.samples,
-            change.window_seconds,
-            self._digest,
-            self.policy.mode == "observe_only",
-            trace_id,
-        )
-        self._untold.append(transition)
-
-    def _tell_outside(self) -> None:
-        """Tell of transitions, and free memory, without the lock: whoever hears of it may have locks of its own."""
-        while self._untold:
-            try:
-                transition = self._untold.popleft()
-            except IndexError:
-                return
-            for tell in self._tell:
-                _shielded(partial(tell, transition))
-            if transition.rung_after == "unloaded" and not transition.observe_only:
-                for unload in self._unload:
-                    _shielded(unload)
+            self._telling.add(lane.lane, change, lane.trace_id)
+            lane.forget(self._service.mark())
 
     def _flagged(self, before: bool) -> None:
         if self.on == before:
@@ -409,19 +407,14 @@ class Guard:
         state: State = "open" if before else "closed"
         was: State = "closed" if before else "open"
         names = ("as_asked", "autoregressive") if before else ("autoregressive", "as_asked")
-        self._announce(Lane(), Change(was, state, *names, "flag", FEATURE_FLAG if before else None), None)
-        self._tell_outside()
+        self._telling.add(Lane(), Change(was, state, *names, "flag", FEATURE_FLAG if before else None))
 
     def _counts(self, request: Request, breaker: Breaker) -> bool:
         """Return whether a speculative request was decided by where the breaker is now."""
         if self.policy.mode == "observe_only":
             return True
-        if breaker.state == "probing":
-            return request.cohort == PROBE
-        if breaker.state == "open" or request.cohort != "normal":
-            return False
-        limit = breaker.rung.draft_length
-        return limit is None or (request.draft_max_tokens is not None and request.draft_max_tokens <= limit)
+        wanted = PROBE if breaker.state == "probing" else "normal"
+        return request.decided == breaker.changes and request.cohort == wanted
 
     def _baselines(self, request: Request) -> Iterable[Baseline]:
         if request.cohort == CONTROL:
@@ -429,8 +422,11 @@ class Guard:
         elif request.requested_mode == "autoregressive" and request.cohort == "normal":
             yield self._measured
 
-    def _conditions(self, request: Request, input_tokens: int | None) -> Conditions:
-        return self._machine.conditions(request, input_tokens, self._service.running)
+    def _meet(self, request: Request, conditions: Conditions) -> None:
+        """Keep the conditions of a request that runs."""
+        self._met[id(request)] = conditions
+        if len(self._met) > MOST_RUNNING:
+            self._met.popitem(last=False)
 
     def _fixed_output(self, conditions: Conditions) -> dict[str, float]:
         if self._fixed is None:
@@ -441,49 +437,44 @@ class Guard:
             if usual.tokens_per_second and each._replace(band=conditions.band) == conditions
         }
 
-    def _lane_of(self, who: Who, provider: str, model: str | None, method: str) -> Lane:
+    def _lane_of(self, who: Who, provider: str, model: str | None, method: str) -> Names:
         by = self.policy.scope.by
         key = who.tenant if by == "tenant" else who.session if by == "session" else None
-        return Lane("process" if key is None else by, key, provider, model, method)
+        return ("process" if key is None else by, key, provider, model, method)
 
     def _new_lane(self, lane: Lane, asked: int | None, now: float) -> LaneState:
         return LaneState(lane, asked, Breaker(self.policy, self._rungs(asked), now))
 
     def _rungs(self, asked: int | None) -> tuple[Rung, ...]:
-        return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=bool(self._unload))
+        return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=self._telling.unloads)
 
     def _begin(self, tenant: str | None, *, speculates: bool, now: float) -> Permit:
         self._service.change(1, int(speculates), now)
         if speculates and tenant is not None:
             self._budgets.begin(tenant, now)
-        ended, clock = self._ended, self._clocks.steady
-        return Permit(lambda: ended.put((clock(), speculates, tenant)))
+        return Permit(partial(_end, self._ended, self._clocks.steady, speculates, tenant))
 
     def _settle(self) -> None:
         """Take back the permits of requests that ended since."""
-        while True:
+        while not self._ended.empty():
             try:
                 at, speculated, tenant = self._ended.get_nowait()
             except Empty:
                 return
-            self._service.change(-1, -int(speculated), at)
+            self._service.change(-1, -int(speculated), self._steady.at(at))
             if speculated and tenant is not None:
                 self._budgets.end(tenant)
 
 
-def _without(reason: str | None) -> Plan:
-    return Plan(0, "fallback", reason)
+def _end(
+    ended: SimpleQueue[tuple[float, bool, str | None]], clock: Clock, speculated: bool, tenant: str | None
+) -> None:
+    """Note that a request ended; maybe inside garbage collection, so without any lock."""
+    ended.put((clock(), speculated, tenant))
 
 
-def _shielded(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except Exception as error:
-        report_fault("a transition of the guard could not be told", error)
-
-
-def _purpose(cohort: str, lane: Lane) -> str:
-    return f"{cohort} {lane}"
+def _without(reason: str | None) -> Decision:
+    return (0, "fallback", reason, False)
 
 
 def _renew_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
 from otel_specdecode.generation.record import Record
 from otel_specdecode.generation.transition import Lane
 from otel_specdecode.guard.baseline import Conditions
@@ -18,6 +19,9 @@ _THE_CALLERS = frozenset(("ValueError", "TypeError"))
 """Before the first token: a prompt that is too long, an argument that does not exist."""
 
 _LANE = ("scope", "key", "provider", "model", "method")
+
+Names = tuple["str | None", ...]
+"""What makes a lane, in the order of its fields."""
 
 Make = Callable[[Lane, "int | None", float], "LaneState"]
 
@@ -68,6 +72,7 @@ class LaneState:
         conditions: Those of its last request.
         trace_id: Of the last request in its windows that is sampled.
         mark: Output of the service when its window of requests began.
+        suspects: Kinds of windows of which the last one looked bad, as far as it was comparable.
     """
 
     lane: Lane
@@ -79,6 +84,7 @@ class LaneState:
     conditions: Conditions | None = None
     trace_id: str | None = None
     mark: Mark = field(default_factory=dict)
+    suspects: set[str] = field(default_factory=set)
 
     def forget_rounds(self) -> None:
         """Begin a window of rounds."""
@@ -113,24 +119,24 @@ class Lanes:
                 are any.
         """
         self._most = most
-        self._lanes: OrderedDict[Lane, LaneState] = OrderedDict()
-        self._spared: OrderedDict[Lane, LaneState] = OrderedDict()
+        self._lanes: OrderedDict[Names, LaneState] = OrderedDict()
+        self._spared: OrderedDict[Names, LaneState] = OrderedDict()
         """Lanes that were due to be forgotten when they were not closed: nobody looks through them again and again."""
 
-    def find(self, lane: Lane, asked: int | None, make: Make, now: float) -> LaneState:
+    def find(self, names: Names, asked: int | None, make: Make, now: float) -> LaneState:
         """Return the lane of a request that asks for a draft length, made where there is none."""
-        found = self._lanes.get(lane)
+        found = self._lanes.get(names)
         if found is not None:
-            self._lanes.move_to_end(lane)
+            self._lanes.move_to_end(names)
             return found
-        found = self._spared.pop(lane, None) or make(lane, asked, now)
-        self._lanes[lane] = found
+        found = self._spared.pop(names, None) or make(Lane(*names), asked, now)  # type: ignore[arg-type]
+        self._lanes[names] = found
         self._make_room()
         return found
 
-    def get(self, lane: Lane) -> LaneState | None:
+    def get(self, names: Names) -> LaneState | None:
         """Return a lane, None where it is not known (any more)."""
-        return self._lanes.get(lane) or self._spared.get(lane)
+        return self._lanes.get(names) or self._spared.get(names)
 
     def all(self) -> list[LaneState]:
         """Return all lanes."""
@@ -145,19 +151,21 @@ class Lanes:
         if not isinstance(saved, list):
             raise ValueError("no saved lanes")
         for found in [_restored(each, make, now) for each in saved]:
-            self._spared.pop(found.lane, None)
-            self._lanes[found.lane] = found
+            lane = found.lane
+            names = (lane.scope, lane.key, lane.provider, lane.model, lane.method)
+            self._spared.pop(names, None)
+            self._lanes[names] = found
             self._make_room()
 
     def _make_room(self) -> None:
         while len(self._lanes) + len(self._spared) > self._most:
-            lane, state = next(iter(self._lanes.items()))
+            names, state = next(iter(self._lanes.items()))
             if len(self._lanes) == 1:
                 (self._spared or self._lanes).popitem(last=False)
             elif state.breaker.state == "closed":
-                del self._lanes[lane]
+                del self._lanes[names]
             else:
-                self._spared[lane] = self._lanes.pop(lane)
+                self._spared[names] = self._lanes.pop(names)
 
 
 def _restored(saved: object, make: Make, now: float) -> LaneState:

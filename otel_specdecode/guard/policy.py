@@ -46,12 +46,14 @@ MEANING: Final[Mapping[Measure, str]] = {
     "accept_rate": "Accepted over compared tokens. Of rounds.",
     "all_rejected": "Share of finished rounds without one accepted token. Of rounds.",
     "time_per_token": "95th percentile of the time per token of requests, each over the baseline's 95th percentile.",
-    "time_to_first_token": "Median of the time to the first token of requests, each over the baseline's median; less what the "
-    "different lengths of so many prompts do to a median by chance.",
+    "time_to_first_token": "Median of the time to the first token of requests, each over the baseline's median; less "
+    "what the different lengths of so many prompts do to a median by chance.",
     "speedup": "Median of the baseline's median time per token over that of each request.",
-    "service_speedup": "Output tokens a second while requests speculate, over the baseline's with as many at once.",
+    "service_speedup": "Output tokens a second while several requests run at once and speculate, over the "
+    "baseline's with as many at once.",
     "queue": "95th percentile of the seconds that requests waited.",
-    "nothing_proposed": "Share of requests in which the draft proposed nothing.",
+    "nothing_proposed": "Share of requests in which the draft proposed nothing. Not of prompt lookup, which costs "
+    "nothing then.",
     "out_of_memory": "Requests that ran out of memory, with none between them that went well.",
     "verifier_error": "Requests that ended in an error of the engine, with none between them that went well.",
     "quality_canary": "Quality canaries in a row that failed.",
@@ -160,7 +162,7 @@ class Probe(Table, frozen=True, kw_only=True):
 
     cool_down: Positive = 300.0
     longest_cool_down: Positive = 14_400.0
-    share: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.1
     windows: Count = 2
     hysteresis: Share = 0.05
     dwell: Positive = 120.0
@@ -171,7 +173,9 @@ class Baseline(Table, frozen=True, kw_only=True):
 
     Attributes:
         source: `control`: requests of this process that are made to run autoregressively; `file`: numbers of before.
-        file: A file that `otel-specdecode guard baseline` wrote, relative to the policy's folder.
+        file: A file that another process wrote by its key `write`, relative to the policy's folder.
+        write: A file that this process writes what its requests without a draft take to, for processes that speculate;
+            relative to the policy's folder. It is written every few seconds while there is something new.
         share: Share of sessions, or of requests without one, that are control.
         most_share: The most that the share grows to where there are too few.
         requests: Requests of a model and tier within `max_age` that a baseline is made of.
@@ -180,6 +184,7 @@ class Baseline(Table, frozen=True, kw_only=True):
 
     source: Literal["control", "file"] = "control"
     file: str | None = None
+    write: str | None = None
     share: Share = 0.02
     most_share: Share = 0.2
     requests: Count = 20

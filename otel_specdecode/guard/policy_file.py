@@ -63,6 +63,11 @@ class PolicyFile:
         return self._resolved(self.policy.baseline.file)
 
     @property
+    def baseline_written(self) -> Path | None:
+        """The policy's `baseline.write`."""
+        return self._resolved(self.policy.baseline.write)
+
+    @property
     def audit_folder(self) -> Path | None:
         """The policy's `audit.folder`."""
         return self._resolved(self.policy.audit.folder)

@@ -152,6 +152,8 @@ def _baseline(place: Place, baseline: Baseline, folder: Path) -> Iterator[Findin
         key = (*place, "most_share")
         what = f"must not be below {named((*place, 'share'))}, which is {shown(baseline.share)}"
         yield Finding(key, f"{named(key)} {what}")
+    if baseline.write is not None:
+        yield from _path((*place, "write"), baseline.write, folder, wants_folder=False)
     key = (*place, "file")
     if baseline.source == "file" and baseline.file is None:
         yield Finding((*place, "source"), f'{named((*place, "source"))} = "file" needs {named(key)} = "FILE"')
@@ -166,8 +168,8 @@ def _baseline(place: Place, baseline: Baseline, folder: Path) -> Iterator[Findin
     if not wrong and baseline.source == "file" and not _is(folder / baseline.file, "is_file"):
         yield Finding(
             key,
-            f"{named(key)} is not there: `otel-specdecode guard baseline` writes one, and a relative path starts from "
-            "the policy's folder",
+            f"{named(key)} is not there: a process without a draft whose policy says {named((*place, 'write'))} writes "
+            "one, and a relative path starts from the policy's folder",
         )
 
 

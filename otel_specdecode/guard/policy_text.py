@@ -30,6 +30,7 @@ SCHEMA_FILE: Final = "docs/reference/guard-policy.schema.json"
 EXAMPLES: Final[dict[tuple[str, ...], Any]] = {
     ("flag_file",): "speculation",
     ("baseline", "file"): "baseline.json",
+    ("baseline", "write"): "baseline.json",
     ("budget", "share_of_streams"): 0.5,
     ("budget", "draft_tokens_per_minute"): 60_000,
     ("degraded_slo", "time_to_first_token_p95"): 2.0,

@@ -18,6 +18,9 @@ FORGETS_AFTER = 3600.0
 WINDOW_SECONDS = 10.0
 """Seconds with speculation that say something."""
 
+ALONE = "1"
+"""The band of a request that runs alone: there is no batch to lose, and its own time per token says all."""
+
 LONGEST_STEP = 60.0
 """Seconds without any sign of a running request, above which the process stood still or the clock jumped."""
 
@@ -61,15 +64,17 @@ class ServiceMeter:
         """Take that requests began or ended."""
         if self.running:
             self._pass_time(now)
-        self._since = now
-        self.running = max(self.running + running, 0)
-        self.speculating = max(self.speculating + speculating, 0)
+        self._since = max(self._since, now)
+        self.running += running
+        self.speculating += speculating
+        if self.running < 0 or self.speculating < 0:
+            self.running, self.speculating = max(self.running, 0), max(self.speculating, 0)
 
     def add(self, tokens: int, now: float) -> None:
         """Take tokens that came."""
         if self.running:
             self._pass_time(now).tokens += tokens
-            self._since = now
+            self._since = max(self._since, now)
 
     def tokens_per_second(self, band: str) -> float | None:
         """Return the output without speculation, with so many requests at once; None if too little is known."""
@@ -83,7 +88,7 @@ class ServiceMeter:
         return {band: Output(each.seconds, int(each.tokens)) for band, each in self._speculative.items()}
 
     def speedup(self, since: Mark, fixed: Mapping[str, float]) -> float | None:
-        """Return the output with speculation over that without, since a mark; None if not comparable.
+        """Return the output of several requests at once, with speculation over without; None if not comparable.
 
         Args:
             since: From when on.
@@ -91,6 +96,8 @@ class ServiceMeter:
         """
         seconds = comparable = expected = tokens = 0.0
         for band, each in self._speculative.items():
+            if band == ALONE:
+                continue
             before = since.get(band, Output())
             passed = each.seconds - before.seconds
             usual = fixed.get(band, self.tokens_per_second(band))
@@ -106,7 +113,10 @@ class ServiceMeter:
     def _pass_time(self, now: float) -> _Sum:
         """Give the time since the last sign to what ran in it."""
         kept = self._speculative if self.speculating else self._plain
-        found = kept.setdefault(band_of(self.running), _Sum())
+        band = band_of(self.running)
+        found = kept.get(band)
+        if found is None:
+            found = kept[band] = _Sum()
         passed = now - self._since
         if 0 < passed <= LONGEST_STEP:
             found.seconds += passed

@@ -20,6 +20,11 @@ LONGEST_PASS = 60.0
 COMPARABLE = 0.8
 """Share of a window that must have a baseline for a relative measure to be known."""
 
+SURELY_FASTER = 1.2
+"""Speed-up from which on nobody asks whether the target is slow for all."""
+
+_FASTER = frozenset(("speedup", "service_speedup"))
+
 Values = dict[Measure, float]
 """What was measured; a measure that is not known is not there."""
 
@@ -32,12 +37,15 @@ class Closed(NamedTuple):
         samples: Rounds or requests that it is of.
         seconds: From its first to its last.
         lengths: Compared tokens by the draft length of their request, None where that is unknown.
+        suspect: Whether it looks bad against the baseline, and too few requests without a draft ran at the same time
+            to tell whether the target is slow for all: what looks bad is then not known yet.
     """
 
     values: Values
     samples: int
     seconds: float
     lengths: Mapping[int | None, int] = {}
+    suspect: bool = False
 
 
 @dataclass(slots=True)
@@ -104,10 +112,11 @@ class RoundWindow:
             values["accept_rate"] = self._accepted / self._compared
         if self._finished:
             values["all_rejected"] = self._all_rejected / self._finished
-        even = self._break_even(baseline, now)
-        if even is not None:
-            values["break_even"] = even
-        return Closed(values, self.rounds, max(self._last - self._began, 0.0), self._lengths)
+        even, drift = self._break_even(baseline, now), baseline.drift_of_passes(self._timed, self._began)
+        suspect = even is not None and even < 1 and drift is None
+        if even is not None and not suspect:
+            values["break_even"] = even * (drift or 1.0)
+        return Closed(values, self.rounds, max(self._last - self._began, 0.0), self._lengths, suspect)
 
     def _break_even(self, baseline: Baseline, now: float) -> float | None:
         """Return the time that these tokens take without a draft over the time that they took.
@@ -140,7 +149,9 @@ class RequestWindow:
     requests: int = 0
     _began: float = 0.0
     _last: float = 0.0
+    _proposing: int = 0
     _without_proposal: int = 0
+    _met: set[Conditions] = field(default_factory=set)
     _queued: list[float] = field(default_factory=list)
     _per_token: list[float] = field(default_factory=list)
     _first: list[float] = field(default_factory=list)
@@ -153,7 +164,7 @@ class RequestWindow:
         baseline: Baseline,
         now: float,
         *,
-        proposed: int,
+        proposed: int | None,
         queued: float | None,
         time_per_token: float | None,
         time_to_first_token: float | None,
@@ -164,7 +175,7 @@ class RequestWindow:
             conditions: What a baseline has to be of, to be comparable.
             baseline: What it is held against, as of now.
             now: Clock reading in seconds.
-            proposed: Proposed tokens.
+            proposed: Proposed tokens, None where it costs nothing to propose none.
             queued: Seconds that it waited, None outside of servers.
             time_per_token: Seconds a token after the first burst, None with too few of them.
             time_to_first_token: Seconds, None without a token.
@@ -172,8 +183,11 @@ class RequestWindow:
         if not self.requests:
             self._began = now
         self._last = now
+        self._met.add(conditions)
         self.requests += 1
-        self._without_proposal += not proposed
+        if proposed is not None:
+            self._proposing += 1
+            self._without_proposal += not proposed
         if _is_duration(queued):
             self._queued.append(queued)
         usual = baseline.requests(conditions, now)
@@ -192,30 +206,48 @@ class RequestWindow:
         """Return whether what it holds is too old to count."""
         return bool(self.requests) and now - self._began > max_age
 
-    def close(self, service_speedup: float | None) -> Closed:
+    def close(self, baseline: Baseline, service_speedup: float | None) -> Closed:
         """Return what it says.
 
         Args:
+            baseline: What its requests were held against.
             service_speedup: Output a second of the whole service over the baseline's, None if not comparable.
         """
-        values: Values = {"nothing_proposed": self._without_proposal / self.requests}
+        values: Values = {}
+        if self._proposing:
+            values["nothing_proposed"] = self._without_proposal / self._proposing
         if self._queued:
             values["queue"] = quantile(self._queued, 0.95)
+        drift = baseline.drift_of_requests(self._met, self._began, self._last)
+        relative = self._relative(service_speedup)
+        suspects = {measure for measure, value in relative.items() if drift is None and _looks_bad(measure, value)}
+        for measure, value in relative.items():
+            if measure not in suspects:
+                by = drift or 1.0
+                values[measure] = value * by if measure in _FASTER else value / by
+        return Closed(values, self.requests, max(self._last - self._began, 0.0), suspect=bool(suspects))
+
+    def _relative(self, service_speedup: float | None) -> Values:
         enough = COMPARABLE * self.requests
+        found: Values = {}
         if len(self._per_token) >= enough:
-            values["time_per_token"] = quantile(self._per_token, 0.95)
+            found["time_per_token"] = quantile(self._per_token, 0.95)
         if len(self._speedups) >= enough:
-            values["speedup"] = quantile(self._speedups, 0.5)
+            found["speedup"] = quantile(self._speedups, 0.5)
         if len(self._first) >= enough:
-            values["time_to_first_token"] = quantile(self._first, 0.5) - self._chance()
+            found["time_to_first_token"] = quantile(self._first, 0.5) - self._chance()
         if service_speedup is not None:
-            values["service_speedup"] = service_speedup
-        return Closed(values, self.requests, max(self._last - self._began, 0.0))
+            found["service_speedup"] = service_speedup
+        return found
 
     def _chance(self) -> float:
         """Return how far two medians of requests of the same kind may be apart because their prompts differ."""
         spread: float = thresholds()["over_autoregressive"]["time_to_first_token_spread"]
         return spread * math.sqrt(1 / len(self._first) + 1 / max(self._least_usual, 1))
+
+
+def _looks_bad(measure: Measure, value: float) -> bool:
+    return value < SURELY_FASTER if measure in _FASTER else value > 1
 
 
 def _is_duration(seconds: float | None) -> TypeGuard[float]:

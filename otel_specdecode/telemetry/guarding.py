@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from opentelemetry._logs import Logger, SeverityNumber
@@ -24,26 +25,40 @@ class GuardView(NamedTuple):
     Attributes:
         scopes: Returns how many scopes are in each state.
         without_baseline: Returns how many could not be compared with anything.
+        enforces: Whether it changes how requests run.
+        degraded_slo: What is promised while it keeps requests from speculation, by objective.
     """
 
     scopes: Callable[[], Mapping[State, int]]
     without_baseline: Callable[[], int]
+    enforces: bool = False
+    degraded_slo: Mapping[str, float] = MappingProxyType({})
 
 
 _view: GuardView | None = None
+_disabled = False
 
 
 def show_guard(view: GuardView | None) -> None:
     """Observe the guard of this process from now on; None: there is none."""
-    global _view
-    _view = view
+    global _view, _disabled
+    _view, _disabled = view, False
+
+
+def show_disabled() -> None:
+    """Tell from now on that a guard was asked for and cannot run, until one does."""
+    global _disabled
+    _disabled = True
 
 
 def guard_observers() -> dict[Metric, Callable[[CallbackOptions], Iterable[Observation]]]:
     """Return what observes each metric of a guard, nothing while there is none."""
     return {
+        Metrics.SPECDECODE_GUARD_DISABLED: _observe_disabled,
         Metrics.SPECDECODE_GUARD_SCOPES: _observe_scopes,
         Metrics.SPECDECODE_GUARD_SCOPES_WITHOUT_BASELINE: _observe_without_baseline,
+        Metrics.SPECDECODE_GUARD_ENFORCING: _observe_enforcing,
+        Metrics.SPECDECODE_GUARD_DEGRADED_SLO: _observe_degraded_slo,
     }
 
 
@@ -89,6 +104,10 @@ def emit_transition(logger: Logger, transition: Transition) -> None:
     emit(logger, Context(), Event.SPECDECODE_GUARD_TRANSITION, severity, attributes, transition.at)
 
 
+def _observe_disabled(_: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(1)] if _disabled else []
+
+
 def _observe_scopes(_: CallbackOptions) -> Iterable[Observation]:
     view = _view
     if view is None:
@@ -99,3 +118,13 @@ def _observe_scopes(_: CallbackOptions) -> Iterable[Observation]:
 def _observe_without_baseline(_: CallbackOptions) -> Iterable[Observation]:
     view = _view
     return [] if view is None else [Observation(view.without_baseline())]
+
+
+def _observe_enforcing(_: CallbackOptions) -> Iterable[Observation]:
+    view = _view
+    return [] if view is None else [Observation(int(view.enforces))]
+
+
+def _observe_degraded_slo(_: CallbackOptions) -> Iterable[Observation]:
+    promised = {} if _view is None else _view.degraded_slo
+    return [Observation(value, {Attr.SPECDECODE_GUARD_OBJECTIVE: name}) for name, value in promised.items()]

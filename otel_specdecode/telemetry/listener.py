@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,9 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
-from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.faults import report_fault, warn_once
 from otel_specdecode.generation.observer import HttpRequest
+from otel_specdecode.generation.plan import planner
 from otel_specdecode.generation.transition import Transition
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.bursts import BurstWatch, any_burst, finish_bursts, settle_bursts
@@ -41,6 +43,14 @@ Providers = tuple[TracerProvider, MeterProvider]
 _last_bound: tuple[object, ...] | None = None
 
 _NO_METERS = NoOpMeterProvider()
+
+_BLIND = (
+    "the guard sees no request, and all run as asked: there is no OpenTelemetry SDK with a tracer or meter provider. "
+    "otel_specdecode.configure() sets one up, as does opentelemetry-instrument"
+)
+
+_early: deque[Transition] = deque(maxlen=100)
+"""What the guard did before the first request told where telemetry goes: what a flag file said at the start."""
 
 recorder = Recorder()
 """The one recording thread of this process."""
@@ -111,7 +121,11 @@ class Listener:
     def _ready(self) -> Sinks | None:
         """Return where recordings go now, None if they go nowhere."""
         providers = self._providers()
-        if not (_listens(providers[0]) or _listens(providers[1])) or not is_instrumentation_enabled():
+        if not (_listens(providers[0]) or _listens(providers[1])):
+            if planner() is not None:
+                warn_once(_BLIND)
+            return None
+        if not is_instrumentation_enabled():
             return None
         if self._bound is None or any(one is not other for one, other in zip(providers, self._bound, strict=True)):
             self._bind(providers)
@@ -152,6 +166,8 @@ class Listener:
             self._watch.begin()
         self._bound = providers
         _last_bound = (*providers, logger_provider)
+        if _early:
+            recorder.put(_write_early)
         atexit.unregister(_drain_at_exit)
         atexit.register(_drain_at_exit)
 
@@ -173,7 +189,15 @@ def tell_canary(passed: bool) -> None:
     recorder.put(partial(_count, Metrics.SPECDECODE_CANARY_RESULTS, canary_labels(passed)))
 
 
+def _write_early() -> None:
+    while _early:
+        _write_transition(_early.popleft())
+
+
 def _write_transition(transition: Transition) -> None:
+    if _last_bound is None:
+        _early.append(transition)
+        return
     _count(Metrics.SPECDECODE_GUARD_TRANSITIONS, transition_labels(transition))
     bound: Any = _last_bound
     if bound is not None:

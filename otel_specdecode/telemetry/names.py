@@ -323,6 +323,9 @@ class Attr:
     """Why the path entered is not the path asked for. Present only if `specdecode.mode` and
     `specdecode.requested_mode` differ."""
 
+    SPECDECODE_GUARD_OBJECTIVE: Final = "specdecode.guard.objective"
+    """What is promised while the guard keeps requests from speculation."""
+
     SPECDECODE_GUARD_OBSERVE_ONLY: Final = "specdecode.guard.observe_only"
     """True if requests run as asked all the same."""
 
@@ -538,6 +541,9 @@ class Enum:
         "feature_flag", "break_even", "accept_rate", "all_rejected", "time_per_token", "time_to_first_token", "speedup",
         "queue", "swap_growth", "memory_pressure", "thermal_state", "out_of_memory", "verifier_error", "quality_canary",
         "nothing_proposed", "tenant_budget", "control", "zero_draft_length", "engine_bypass",
+    )
+    SPECDECODE_GUARD_OBJECTIVE: Final[tuple[str, ...]] = (
+        "time_to_first_token_p95", "time_per_token_p95", "tokens_per_second",
     )
     SPECDECODE_GUARD_PREVIOUS_STATE: Final[tuple[str, ...]] = ("closed", "limited", "open", "probing")
     SPECDECODE_GUARD_SCOPE: Final[tuple[str, ...]] = ("process", "tenant", "session")
@@ -1199,6 +1205,42 @@ class Metrics:
             Attr.SPECDECODE_REQUESTED_MODE, Attr.SPECDECODE_METHOD, Attr.SPECDECODE_TENANT_ID,
             Attr.SPECDECODE_FALLBACK_REASON,
         ),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_DEGRADED_SLO: Final = Metric(
+        name="specdecode.guard.degraded_slo",
+        instrument="gauge",
+        unit="{objective}",
+        brief=(
+            "What the guard's policy promises while it keeps requests from speculation, in seconds or in tokens a "
+            "second by the objective. Absent for what it promises nothing of."
+        ),
+        value_type="double",
+        labels=(Attr.SPECDECODE_GUARD_OBJECTIVE,),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_DISABLED: Final = Metric(
+        name="specdecode.guard.disabled",
+        instrument="updowncounter",
+        unit="{guard}",
+        brief=(
+            "1 where the environment asks for a guard that cannot run, since its policy cannot be used and says "
+            "that the program is to go on without. Absent otherwise."
+        ),
+        value_type="int",
+        labels=(),
+        buckets=None,
+    )
+
+    SPECDECODE_GUARD_ENFORCING: Final = Metric(
+        name="specdecode.guard.enforcing",
+        instrument="updowncounter",
+        unit="{guard}",
+        brief="1 if the guard changes how requests run, 0 if it only tells what it would do. Absent without a guard.",
+        value_type="int",
+        labels=(),
         buckets=None,
     )
 

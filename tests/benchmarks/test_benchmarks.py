@@ -16,6 +16,7 @@ import pytest
 from benchmarks import __main__ as program
 from benchmarks import installed, measuring
 from benchmarks.all_threads import all_threads
+from benchmarks.guard import guard
 from benchmarks.host_readings import _no_request, _speed, host_readings
 from benchmarks.in_the_loop import in_the_loop
 from benchmarks.memory import memory
@@ -48,6 +49,7 @@ def in_small(benchmark: Callable[..., Section], **sizes: int) -> Any:
         in_small(all_threads, tokens=30, repetitions=2),
         in_small(token_gaps, tokens=10, repetitions=2),
         in_small(thinning, tokens=600, draws=2),
+        in_small(guard, requests=20, repetitions=2),
         pytest.param(memory, {"longest": 9_000}, id="memory", marks=pytest.mark.slow),
     ],
 )

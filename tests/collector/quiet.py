@@ -11,7 +11,7 @@ OVERVIEW, SPECULATION, INCIDENT, NODE = (
 )
 
 NO_ALERT = "no alert fires"
-GUARD = "specdecode.guard.scopes comes with the guard"
+GUARD = "only where a guard runs"
 HTTP = "only where an HTTP server is instrumented"
 MACOS = "macOS only"
 MLX = "MLX only"
@@ -52,8 +52,18 @@ MAY_BE_EMPTY: Mapping[tuple[str, str, str], str] = {
     (INCIDENT, "Bursts that go on", "B"): NO_BURST,
     (INCIDENT, "Time in the queue p95", ""): HTTP,
     (INCIDENT, "Errors by type", ""): NO_ERROR,
-    (INCIDENT, "Guard scopes", ""): GUARD,
-    (INCIDENT, "annotation: Guard open", ""): GUARD,
+    **{
+        (INCIDENT, title, ""): GUARD
+        for title in (
+            "Guard scopes",
+            "Guard transitions by trigger",
+            "Guards that enforce",
+            "Guard scopes without a baseline",
+            "Measured over promised while the guard is open",
+            "annotation: Guard open",
+            "annotation: Guard changed",
+        )
+    },
     **{(INCIDENT, f"annotation: {name}", ""): FINE for name in ("Heat", "Low power", "On battery", "Memory pressure")},
     (INCIDENT, "annotation: Burst begins", ""): "no burst begins",
     (INCIDENT, "annotation: Burst goes on", ""): NO_BURST,

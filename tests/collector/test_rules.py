@@ -13,14 +13,13 @@ import pytest
 import yaml
 
 from collector.grafana.reading import panels
-from collector.names import registry_metrics
 from collector.rulekit import gates
 from collector.rulekit.__main__ import main
 from collector.rulekit.files import FOLDER, all_alerts, groups, outputs
 from collector.rulekit.model import Alert, Group, Recording, RuleError
 from collector.rulekit.promql import NotPromQLError, names_in
 from collector.rulekit.render import RUNBOOKS
-from collector.rulekit.settings import FUTURE, series_by_name
+from collector.rulekit.settings import series_by_name
 from otel_specdecode.telemetry.names import Metrics
 from otel_specdecode.thresholds import thresholds
 
@@ -95,9 +94,7 @@ def test_what_a_page_names_exists(path: Path) -> None:
     labels = frozenset().union(*series_by_name().values())
     bases = {re.sub(r"_(bucket|sum|count)$", "", name) for name in series_by_name()}
     assert set(of_metrics) <= bases | labels
-    # Those of the guard come with it.
-    told = {name for name in re.findall(r"`(specdecode\.[\w.]+)", text) if not name.startswith("specdecode.guard.")}
-    assert told <= registry_names() | FUTURE.keys()
+    assert set(re.findall(r"`(specdecode\.[\w.]+)", text)) <= registry_names()
 
 
 def registry_names() -> set[str]:
@@ -176,10 +173,6 @@ def test_tests_feed_only_series_that_there_are() -> None:
                 if selector.metric == "up":
                     continue
                 assert {label for label, _, _ in selector.matchers} <= known[selector.metric], (path.name, selector)
-
-
-def test_no_metric_that_the_registry_has_counts_as_one_of_the_future() -> None:
-    assert not FUTURE.keys() & {metric.name for metric in registry_metrics()}
 
 
 @pytest.mark.parametrize(

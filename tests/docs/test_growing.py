@@ -16,7 +16,7 @@ pytestmark = pytest.mark.source
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "growing.md").read_text()
 SHORT, MID, LONG = 16, 2_000, 5_000
-A_COMBINATION, ITS_PARTS = 167, 358
+A_COMBINATION, ITS_PARTS = 168, 358
 
 Served = tuple[Script, Request | None]
 

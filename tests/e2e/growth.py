@@ -9,7 +9,10 @@ from itertools import combinations
 
 import psutil
 
-from tests.e2e.servers import Server
+from tests.e2e.servers import SOON, Server
+
+STEADY = {**SOON, "MALLOC_ARENA_MAX": "1"}
+"""Several threads serve requests; with several arenas memory depends on which thread came when."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Growth:
 
     def bytes_per_request(self) -> float:
         """Return the median slope between any two sizes of the second half: single jumps do not count."""
-        late = [size.memory for size in self.second_half()]
+        late = [size.memory for size in self._second_half()]
         slopes = [
             (late[second] - late[first]) / (second - first) / self.step
             for first, second in combinations(range(len(late)), 2)
@@ -50,13 +53,13 @@ class Growth:
 
     def added_threads(self) -> float:
         """Return by how many threads the end of the second half has more than its beginning."""
-        return _added([size.threads for size in self.second_half()])
+        return _added([size.threads for size in self._second_half()])
 
     def added_descriptors(self) -> float:
         """Return the same of open descriptors."""
-        return _added([size.descriptors for size in self.second_half()])
+        return _added([size.descriptors for size in self._second_half()])
 
-    def second_half(self) -> Sequence[Size]:
+    def _second_half(self) -> Sequence[Size]:
         """Return the sizes after the server has warmed up."""
         return self.sizes[len(self.sizes) // 2 :]
 

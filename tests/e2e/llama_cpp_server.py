@@ -11,24 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from otel_specdecode.testing.checker import check
-from tests.e2e.servers import CALLER, PROMPT_ONLY, SOON, Server, answer
-from tests.e2e.servers import running as running_command
+from tests.e2e import servers
+from tests.e2e.arrived import complains
+from tests.e2e.servers import ENDLESS, SOON, Server
 from tests.otlp_receiver import Received, ReceivedSpan
-
-__all__ = ["CALLER", "PROMPT_ONLY", "Server", "answer", "running"]
-
-COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
-
-ASKED: dict[str, dict[str, Any]] = {
-    COMPLETION: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
-    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
-}
-
-ENDLESS = {"logit_bias": {"0": -100, "2": -100}}
-"""Forbids the tokens that end a generation."""
 
 WITHOUT_END = {**ENDLESS, "max_tokens": 400}
 """Is still running when a test does something to it."""
@@ -37,7 +23,8 @@ LOOKUP = ("--draft_model", "prompt-lookup-decoding")
 QUEUEING = ("--interrupt_requests", "false")
 """A new request waits for the one that streams."""
 
-JSON = {"Content-Type": "application/json"}
+OF_THE_MOMENT = ("openai-processing-ms", "x-request-id")
+"""Headers of its answers that differ from one to the next."""
 
 _SETTINGS = {"n_ctx": 512, "verbose": False, "n_threads": 1, "n_threads_batch": 1}
 
@@ -46,21 +33,18 @@ _RAISED = re.compile(r"[\w.]*(Error|Exception|Warning)\b")
 _SERVERS_OWN = "Exception: "
 """What the server writes before one."""
 
+_OF_THE_SERVER = ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context", "uvicorn")
 _PACKAGES = {
     "llama_cpp": "[llama-cpp] extra",
     "gguf": "[demo] extra",
-    **{name: f"{name} package" for name in ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context")},
-    "uvicorn": "uvicorn package",
-    "opentelemetry.distro": "[zero-code] extra",
-    "opentelemetry.exporter.otlp.proto.http": "[zero-code] extra",
+    **{name: f"{name} package" for name in _OF_THE_SERVER},
     "opentelemetry.instrumentation.fastapi": "FastAPI instrumentation",
 }
 
 
 def skip_unless_installed() -> None:
-    """Skip a test module where the server, or what instruments it, is absent."""
-    for module, need in _PACKAGES.items():
-        pytest.importorskip(module, reason=f"needs the {need}")
+    """Skip a test, or a module of tests, where the server, or what instruments it, is absent."""
+    servers.skip_unless_installed(_PACKAGES)
 
 
 def target(folder: Path) -> Path:
@@ -129,7 +113,7 @@ def _running(
     command: Callable[[int], Sequence[str]], folder: Path, variables: Mapping[str, str], instrumented: bool
 ) -> Iterator[Server]:
     folder.mkdir(parents=True, exist_ok=True)
-    with running_command(command, folder, variables, instrumented) as server:
+    with servers.running(command, folder, variables, instrumented) as server:
         yield server
 
 
@@ -153,39 +137,12 @@ def stops_quietly(server: Server, failures: Sequence[str] = ()) -> bool:
     )
 
 
-def complains(log: str) -> bool:
-    """Tell whether this library, or the SDK, found something wrong."""
-    return any(words in log for words in ("Failed to detach", "is not affected", "is not watched"))
-
-
-def finish_reason(span: ReceivedSpan) -> str:
-    """Why a generation ended."""
-    (reason,) = span.attributes["gen_ai.response.finish_reasons"]
-    return str(reason)
-
-
 def seconds_waited(span: ReceivedSpan) -> float:
     """How long a generation's request had waited for its turn."""
     return float(span.attributes["specdecode.queue.duration"])
-
-
-def total(received: Received, metric: str) -> float:
-    """A metric's newest number over all its series."""
-    return sum(value for _, value in received.latest(metric))
 
 
 def started(received: Received) -> dict[str, float]:
     """The requests started so far, by operation."""
     points = received.latest("specdecode.request.started")
     return {labels["gen_ai.operation.name"]: value for labels, value in points}
-
-
-def active(received: Received) -> float:
-    """Generations that run."""
-    return total(received, "specdecode.request.active")
-
-
-def breaks_the_contract(received: Received) -> list[str]:
-    """What of all that arrived is not as the registry has it; of the metrics, which add up, the newest."""
-    newest = Received({path: sent[-1:] if "metrics" in path else sent for path, sent in received.requests.items()})
-    return [str(finding) for finding in check(otlp=newest.as_json()) if finding.severity == "violation"]

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from otel_specdecode.testing.checker import check
 from otel_specdecode.tiny_pair import model_path
-from tests.e2e.servers import PROMPT_ONLY, SOON, Server
-from tests.e2e.servers import running as running_command
-from tests.otlp_receiver import Received, ReceivedSpan
+from tests.e2e import servers
+from tests.e2e.arrived import complains
+from tests.e2e.servers import ENDLESS, SOON, Server
+from tests.otlp_receiver import ReceivedSpan
 
 SCRIPT = (str(Path(sys.executable).parent / "mlx_lm.server"),)
 SUBCOMMAND = (sys.executable, "-m", "mlx_lm", "server")
@@ -21,18 +21,15 @@ MODULE = (sys.executable, "-m", "mlx_lm.server")
 
 DRAFT = ("--draft-model", str(model_path("draft")))
 
-TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
-ASKED: dict[str, dict[str, Any]] = {
-    TEXT: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
-    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
-}
-WITHOUT_END = {"logit_bias": {"0": -100, "2": -100}, "max_tokens": 1200}
-"""Forbids the tokens that end a generation, so that it is still running when a test does something to it."""
+WITHOUT_END = {**ENDLESS, "max_tokens": 1200}
+"""Is still running when a test does something to it."""
 
 WITH_USAGE = {"stream_options": {"include_usage": True}}
 
-COMPLAINTS = ("Failed to detach", "is not affected", "is not watched")
-"""What the log holds where this library, or the SDK, found something wrong."""
+
+def skip_unless_installed() -> None:
+    """Skip a test, or a module of tests, where the server, or what instruments it, is absent."""
+    servers.skip_unless_installed({"mlx_lm": "[mlx] extra"})
 
 
 @contextmanager
@@ -64,7 +61,7 @@ def running(
         return [*command, "--model", str(model or model_path("target")), "--port", str(port), *options]
 
     own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_CACHE": str(models), "HF_HUB_OFFLINE": "1"}
-    with running_command(on, folder, {**own, **variables}, instrumented) as server:
+    with servers.running(on, folder, {**own, **variables}, instrumented) as server:
         yield server
 
 
@@ -77,17 +74,7 @@ def stops_quietly(server: Server, failed: int = 0) -> bool:
     """
     code, log = server.stop(signal.SIGTERM), server.log.read_text()
     gone = log.count("BrokenPipeError: ") + log.count("ConnectionResetError: ")
-    return (
-        code == -signal.SIGTERM
-        and log.count("Traceback") == gone + failed
-        and not any(words in log for words in COMPLAINTS)
-    )
-
-
-def finish_reason(span: ReceivedSpan) -> str:
-    """Why a generation ended."""
-    (reason,) = span.attributes["gen_ai.response.finish_reasons"]
-    return str(reason)
+    return code == -signal.SIGTERM and log.count("Traceback") == gone + failed and not complains(log)
 
 
 def usage_of(span: ReceivedSpan) -> tuple[int, int, int]:
@@ -102,13 +89,3 @@ def usage_in(body: Mapping[str, Any]) -> tuple[int, int, int]:
     usage = body["usage"]
     cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
     return usage["prompt_tokens"], cached, usage["completion_tokens"]
-
-
-def total(received: Received, metric: str) -> float:
-    """A metric's newest number over all its series."""
-    return sum(value for _, value in received.latest(metric))
-
-
-def breaks_the_contract(received: Received) -> list[str]:
-    """What of all that arrived is not as the registry has it."""
-    return [str(finding) for finding in check(otlp=received.as_json()) if finding.severity == "violation"]

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,11 @@ from http.client import HTTPConnection, HTTPResponse, IncompleteRead, RemoteDisc
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.e2e.arrived import is_generation
 from tests.otlp_receiver import Received, ReceivedSpan, otlp_receiver
+from tests.ports import free_port, listens
 
 START_S = 120.0
 STOP_S = 30.0
@@ -29,10 +32,33 @@ CALLER = "00f067aa0ba902b7"
 PROMPT_ONLY = "zanzibar"
 """A word that stands in prompts, and may stand nowhere else."""
 
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+ASKED: dict[str, dict[str, Any]] = {
+    TEXT: {"prompt": f"Tell me a {PROMPT_ONLY} story"},
+    CHAT: {"messages": [{"role": "user", "content": f"Tell me a {PROMPT_ONLY} story."}]},
+}
+
+TURNS: list[dict[str, str]] = [
+    {"role": "user", "content": f"Tell me a {PROMPT_ONLY} story of a fox."},
+    {"role": "assistant", "content": "Once upon a time there was a fox."},
+    {"role": "user", "content": "And then?"},
+    {"role": "assistant", "content": "It slept."},
+    {"role": "user", "content": "And then?"},
+]
+"""A chat, each of whose prompts begins with the one before."""
+
+ENDLESS = {"logit_bias": {"0": -100, "2": -100}}
+"""Forbids the tokens that end a generation."""
+
+JSON = {"Content-Type": "application/json"}
+
 LAUNCHER = Path(sys.executable).parent / "opentelemetry-instrument"
 
 SOON = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_METRIC_EXPORT_INTERVAL": "200"}
 """Exports while the server runs, so that a test need not stop it."""
+
+SELDOM = {"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+"""Exports that leave the machine to the server."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,7 @@ class Server:
     def send(self, path: str, body: Mapping[str, Any]) -> tuple[HTTPConnection, str]:
         """Send a request without waiting for its answer; return the connection and the request's trace."""
         trace_id = secrets.token_hex(16)
-        headers = {"Content-Type": "application/json", "traceparent": f"00-{trace_id}-{CALLER}-01"}
+        headers = {**JSON, "traceparent": f"00-{trace_id}-{CALLER}-01"}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         connection.request("POST", path, json.dumps(body), headers)
         return connection, trace_id
@@ -149,7 +175,7 @@ class Server:
             spans = [span for span in received.spans() if span.trace_id == trace_id]
             return (
                 [span for span in spans if span.kind == "SERVER"],
-                [span for span in spans if span.scope == "otel_specdecode" and span.kind == "INTERNAL"],
+                [span for span in spans if is_generation(span)],
             )
 
         self.received.wait_for(lambda received: all(both(received)), timeout)
@@ -178,6 +204,19 @@ def answer(connection: HTTPConnection, trace_id: str) -> Answer:
         connection.close()
 
 
+def skip_unless_installed(needs: Mapping[str, str]) -> None:
+    """Skip a test where modules of a server, or what instruments it, are absent.
+
+    Args:
+        needs: What has to be installed, by module.
+    """
+    for module, need in {**needs, **_ZERO_CODE}.items():
+        pytest.importorskip(module, reason=f"needs the {need}")
+
+
+_ZERO_CODE = dict.fromkeys(("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"), "[zero-code] extra")
+
+
 @contextmanager
 def running(
     command: Callable[[int], Sequence[str]],
@@ -197,7 +236,7 @@ def running(
         RuntimeError: It did not start; the message ends with the last of its log.
     """
     launcher = (str(LAUNCHER),) if instrumented else ()
-    port, log = _free_port(), folder / "server.log"
+    port, log = free_port(), folder / "server.log"
     with otlp_receiver() as (url, received), log.open("wb") as output:
         process = subprocess.Popen(
             [*launcher, *command(port)],
@@ -228,22 +267,8 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         try:
             process.wait(POLL_S)
         except subprocess.TimeoutExpired:
-            if _listens(port):
+            if listens(port):
                 return
         else:
             break
     raise RuntimeError("the server did not start: " + log.read_text(errors="replace")[-2000:])
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import llama_cpp_server, mlx_lm_server
+from tests.e2e.arrived import is_generation, total
 from tests.e2e.injected import injecting
 from tests.e2e.parity import Question, differences
-from tests.e2e.servers import SOON, Server
+from tests.e2e.servers import ASKED, SOON, Server
 from tests.otlp_receiver import Received
-
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -39,28 +37,21 @@ def run():
 TOLD = "is not as expected (TypeError); generation is not affected"
 
 
-def questions(asked: dict[str, dict[str, object]]) -> list[Question]:
-    """A completion and a chat, whole and as a stream, that have the same answer each time."""
-    return [
-        Question(path, {**body, "max_tokens": 8, "temperature": 0, "stream": stream})
-        for path, body in asked.items()
-        for stream in (False, True)
-    ]
+QUESTIONS = [
+    Question(path, {**body, "max_tokens": 8, "temperature": 0, "stream": stream})
+    for path, body in ASKED.items()
+    for stream in (False, True)
+]
+"""A completion and a chat, whole and as a stream, that have the same answer each time."""
 
 
 def warnings(server: Server) -> list[str]:
     return [line.split("WARNING - ")[-1] for line in server.log.read_text().splitlines() if "is not affected" in line]
 
 
-def requests(received: Received, metric: str) -> float:
-    """HTTP requests that a metric counts."""
-    return sum(number for _, number in received.latest(metric))
-
-
 def generations(received: Received) -> float:
     """Generations that were recorded, by spans or by metrics."""
-    spans = sum(span.scope == "otel_specdecode" and span.kind == "INTERNAL" for span in received.spans())
-    return max(spans, requests(received, "specdecode.request.started"))
+    return max(sum(map(is_generation, received.spans())), total(received, "specdecode.request.started"))
 
 
 @pytest.mark.llama_cpp
@@ -69,13 +60,12 @@ def test_llama_cpp_server_serves_without_generations_where_a_method_has_other_pa
     code = OTHER_PARAMETERS.format(module="llama_cpp.llama", holder="module.Llama", name="create_completion")
     (tmp_path / "injected").mkdir()
     model, variables = llama_cpp_server.target(tmp_path), {**SOON, **injecting(code, tmp_path / "injected")}
-    asked = questions(llama_cpp_server.ASKED)
     with (
         llama_cpp_server.running(model, tmp_path / "bare", *llama_cpp_server.LOOKUP, instrumented=False) as bare,
         llama_cpp_server.running(model, tmp_path / "broken", *llama_cpp_server.LOOKUP, variables=variables) as broken,
     ):
-        assert differences(bare, broken, asked, ("openai-processing-ms", "x-request-id")) == []
-        assert broken.received.wait_for(lambda got: requests(got, "http.server.duration") == len(asked))
+        assert differences(bare, broken, QUESTIONS, llama_cpp_server.OF_THE_MOMENT) == []
+        assert broken.received.wait_for(lambda got: total(got, "http.server.duration") == len(QUESTIONS))
         assert generations(broken.received) == 0
     assert warnings(broken) == [f"this version of llama-cpp-python is not watched: Llama {TOLD}"]
 
@@ -95,21 +85,19 @@ def mlx_pair(folder: Path, module: str, holder: str, name: str) -> Iterator[tupl
 
 @pytest.mark.mlx
 def test_mlx_lm_server_serves_without_generations_where_a_step_function_has_other_parameters(tmp_path: Path) -> None:
-    pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
-    asked = questions(mlx_lm_server.ASKED)
+    mlx_lm_server.skip_unless_installed()
     with mlx_pair(tmp_path, "mlx_lm.generate", "module", "speculative_generate_step") as (bare, broken):
-        assert differences(bare, broken, asked) == []
-        assert broken.received.wait_for(lambda got: requests(got, "http.server.request.duration") == len(asked))
+        assert differences(bare, broken, QUESTIONS) == []
+        assert broken.received.wait_for(lambda got: total(got, "http.server.request.duration") == len(QUESTIONS))
         assert generations(broken.received) == 0
     assert warnings(broken) == [f"this version of mlx-lm is not watched: mlx_lm.generate {TOLD}"]
 
 
 @pytest.mark.mlx
 def test_mlx_lm_server_serves_with_generations_alone_where_it_has_other_parameters_itself(tmp_path: Path) -> None:
-    pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
-    asked = questions(mlx_lm_server.ASKED)
+    mlx_lm_server.skip_unless_installed()
     with mlx_pair(tmp_path, "mlx_lm.server", "module.ResponseGenerator", "_serve_single") as (bare, broken):
-        assert differences(bare, broken, asked) == []
-        assert broken.received.wait_for(lambda got: generations(got) == len(asked))
-        assert requests(broken.received, "http.server.request.duration") == 0
+        assert differences(bare, broken, QUESTIONS) == []
+        assert broken.received.wait_for(lambda got: generations(got) == len(QUESTIONS))
+        assert total(broken.received, "http.server.request.duration") == 0
     assert warnings(broken) == [f"this version of mlx-lm is not watched: mlx_lm.server {TOLD}"]

@@ -11,21 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.arrived import active, breaks_the_contract, complains, finish_reason
 from tests.e2e.llama_cpp_server import (
-    ASKED,
-    CALLER,
-    CHAT,
-    COMPLETION,
     LOOKUP,
-    PROMPT_ONLY,
     QUEUEING,
     WITHOUT_END,
-    Server,
-    active,
-    answer,
-    breaks_the_contract,
-    complains,
-    finish_reason,
     running,
     seconds_waited,
     skip_unless_installed,
@@ -33,7 +23,7 @@ from tests.e2e.llama_cpp_server import (
     stops_quietly,
     target,
 )
-from tests.e2e.servers import STOP_S
+from tests.e2e.servers import ASKED, CALLER, CHAT, PROMPT_ONLY, STOP_S, TEXT, Server, answer
 from tests.otlp_receiver import ReceivedSpan
 
 skip_unless_installed()
@@ -71,7 +61,7 @@ def drafting(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("path", "operation"), [(COMPLETION, "text_completion"), (CHAT, "chat")])
+@pytest.mark.parametrize(("path", "operation"), [(TEXT, "text_completion"), (CHAT, "chat")])
 def test_a_generation_is_a_child_of_its_requests_span_in_the_clients_trace(
     plain: Server, path: str, operation: str, stream: bool
 ) -> None:
@@ -97,7 +87,7 @@ def test_a_generation_is_a_child_of_its_requests_span_in_the_clients_trace(
 
 
 def test_the_model_is_the_loaded_one_whatever_the_request_calls_it(plain: Server) -> None:
-    got = plain.post(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 2, "model": "gpt-4-made-up"})
+    got = plain.post(TEXT, {**ASKED[TEXT], "max_tokens": 2, "model": "gpt-4-made-up"})
     assert got.body["model"] == "gpt-4-made-up"
 
     _, generation = plain.spans(got.trace_id)
@@ -109,7 +99,7 @@ def test_the_model_is_the_loaded_one_whatever_the_request_calls_it(plain: Server
 
 
 def test_a_prompt_that_does_not_fit_gets_the_servers_own_answer_and_an_error_span(plain: Server) -> None:
-    got = plain.post(COMPLETION, {"prompt": f"{PROMPT_ONLY} " * 600, "max_tokens": 2})
+    got = plain.post(TEXT, {"prompt": f"{PROMPT_ONLY} " * 600, "max_tokens": 2})
     assert (got.status, got.body["error"]["code"]) == (400, "context_length_exceeded")
 
     request, generation = plain.spans(got.trace_id)
@@ -123,7 +113,7 @@ def test_a_prompt_that_does_not_fit_gets_the_servers_own_answer_and_an_error_spa
 
 
 def test_a_client_that_disconnects_ends_its_generation_at_once_and_the_server_goes_on(plain: Server) -> None:
-    with plain.stream(COMPLETION, {**ASKED[COMPLETION], **WITHOUT_END}) as chunks:
+    with plain.stream(TEXT, {**ASKED[TEXT], **WITHOUT_END}) as chunks:
         assert len(list(islice(chunks.events(), 3))) == 3
         chunks.drop()
         dropped_at = time.time_ns()
@@ -134,11 +124,11 @@ def test_a_client_that_disconnects_ends_its_generation_at_once_and_the_server_go
     assert (generation.end - dropped_at) / 1e9 < PROMPTLY_S
     assert 3 <= generation.attributes["gen_ai.usage.output_tokens"] < 400
     assert plain.received.wait_for(lambda received: active(received) == 0)
-    assert plain.post(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 2}).status == 200
+    assert plain.post(TEXT, {**ASKED[TEXT], "max_tokens": 2}).status == 200
 
 
 def test_a_request_that_interrupts_a_stream_ends_its_generation_at_once(plain: Server) -> None:
-    with plain.stream(COMPLETION, {**ASKED[COMPLETION], **WITHOUT_END}) as chunks:
+    with plain.stream(TEXT, {**ASKED[TEXT], **WITHOUT_END}) as chunks:
         assert len(list(islice(chunks.events(), 3))) == 3
         second = plain.post(CHAT, {**ASKED[CHAT], "max_tokens": 2})
         assert second.status == 200
@@ -153,9 +143,9 @@ def test_a_request_that_interrupts_a_stream_ends_its_generation_at_once(plain: S
 
 
 def test_a_request_that_waits_for_a_stream_has_no_generation_until_its_turn(drafting: Server) -> None:
-    with drafting.stream(COMPLETION, {**ASKED[COMPLETION], **WITHOUT_END}) as chunks:
+    with drafting.stream(TEXT, {**ASKED[TEXT], **WITHOUT_END}) as chunks:
         assert len(list(islice(chunks.events(), 3))) == 3
-        connection, trace_id = drafting.send(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 2})
+        connection, trace_id = drafting.send(TEXT, {**ASKED[TEXT], "max_tokens": 2})
         *_, last = chunks.events()
     assert last["choices"][0]["finish_reason"] == "length"
     assert answer(connection, trace_id).status == 200
@@ -201,7 +191,7 @@ def test_prompt_lookup_is_speculative_decoding_and_its_counts_are_there(drafting
 
 
 def test_metrics_of_a_drafting_server_conform_and_hold_no_prompt(drafting: Server) -> None:
-    drafting.post(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 16, "temperature": 0})
+    drafting.post(TEXT, {**ASKED[TEXT], "max_tokens": 16, "temperature": 0})
     received = drafting.received
     assert received.wait_for(lambda _: started(received).get("text_completion"))
 
@@ -243,13 +233,13 @@ def test_under_load_all_that_was_answered_has_arrived_when_a_signal_has_ended_th
     number: signal.Signals, code: int, model: Path, tmp_path: Path
 ) -> None:
     """With the SDK's own export intervals. The stream is broken off; what waits for its turn still gets its answer."""
-    short = {**ASKED[COMPLETION], "max_tokens": 2}
+    short = {**ASKED[TEXT], "max_tokens": 2}
     with running(model, tmp_path, *QUEUEING, "--n_ctx", "4096", variables={}) as server:
-        answered = [server.post(COMPLETION, short) for _ in range(4)]
+        answered = [server.post(TEXT, short) for _ in range(4)]
         with server.stream(CHAT, {**ASKED[CHAT], **WITHOUT_END, "max_tokens": 4000}) as chunks:
             events = chunks.events()
             assert len(list(islice(events, 2))) == 2
-            waiting = [server.send(COMPLETION, short) for _ in range(4)]
+            waiting = [server.send(TEXT, short) for _ in range(4)]
             assert len(list(islice(events, 3))) == 3
             server.process.send_signal(number)
             seen = 5 + len(list(events))

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import json
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.growth import growth
-from tests.e2e.llama_cpp_server import (
-    CHAT,
-    COMPLETION,
-    JSON,
-    LOOKUP,
-    Server,
-    active,
-    running,
-    skip_unless_installed,
-    target,
-    total,
-)
-from tests.e2e.servers import ANSWER_S, SOON
+from tests.e2e.arrived import active, total
+from tests.e2e.growth import STEADY, growth
+from tests.e2e.llama_cpp_server import LOOKUP, running, skip_unless_installed, target
+from tests.e2e.servers import CHAT, JSON, TEXT, Server
 
 skip_unless_installed()
 
@@ -31,32 +20,24 @@ REQUESTS = 1000
 BYTES_PER_REQUEST = 1000.0
 """More than a bare server's: a span or a record that is kept for each request takes several thousand."""
 
-STEADY = {**SOON, "MALLOC_ARENA_MAX": "1"}
-"""Several threads serve requests; with several arenas memory depends on which thread came when."""
-
 SHORT = {"max_tokens": 1, "temperature": 0}
-KINDS: tuple[tuple[str, bytes], ...] = tuple(
-    (path, json.dumps({**body, **SHORT}).encode())
-    for path, body in (
-        (COMPLETION, {"prompt": "Once"}),
-        (COMPLETION, {"prompt": "Once", "stream": True}),
-        (CHAT, {"messages": [{"role": "user", "content": "Hi"}], "stream": True}),
-        (COMPLETION, {"prompt": "once " * 600}),
-        (COMPLETION, {"prompt": "Twice", "stream": True, "max_tokens": 9}),
+KINDS: tuple[tuple[int, str, bytes], ...] = tuple(
+    (status, path, json.dumps({**SHORT, **body}).encode())
+    for status, path, body in (
+        (200, TEXT, {"prompt": "Once"}),
+        (200, TEXT, {"prompt": "Once", "stream": True}),
+        (200, CHAT, {"messages": [{"role": "user", "content": "Hi"}], "stream": True}),
+        (400, TEXT, {"prompt": "once " * 600}),
+        (200, TEXT, {"prompt": "Twice", "stream": True, "max_tokens": 9}),
     )
 )
-"""The fourth is refused: what an exception's traceback holds would stay with it."""
+"""With the status. The fourth does not fit: what an exception's traceback holds would stay with it."""
 
 
 def ask(server: Server, number: int) -> None:
     """Send one request and read its answer."""
-    path, body = KINDS[number % len(KINDS)]
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=ANSWER_S)
-    try:
-        connection.request("POST", path, body, JSON)
-        connection.getresponse().read()
-    finally:
-        connection.close()
+    status, path, body = KINDS[number % len(KINDS)]
+    assert server.exchange("POST", path, body, JSON).status == status
 
 
 def test_threads_descriptors_and_memory_stay_as_they_are_over_a_thousand_requests(tmp_path: Path) -> None:

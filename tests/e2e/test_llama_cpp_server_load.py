@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,28 +15,25 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.llama_cpp_server import (
-    ASKED,
-    CALLER,
-    CHAT,
-    COMPLETION,
-    ENDLESS,
-    JSON,
-    LOOKUP,
-    PROMPT_ONLY,
-    QUEUEING,
-    WITHOUT_END,
-    Server,
+from tests.e2e.arrived import (
     active,
     breaks_the_contract,
+    by_trace,
     finish_reason,
+    requests_and_generations,
+    total,
+)
+from tests.e2e.llama_cpp_server import (
+    LOOKUP,
+    QUEUEING,
+    WITHOUT_END,
     running,
     seconds_waited,
     skip_unless_installed,
     stops_quietly,
     target,
-    total,
 )
+from tests.e2e.servers import ASKED, CALLER, CHAT, ENDLESS, JSON, PROMPT_ONLY, SELDOM, TEXT, TURNS, Server
 from tests.otlp_receiver import ReceivedSpan
 
 skip_unless_installed()
@@ -46,13 +43,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow, pytest.m
 CLIENTS, REQUESTS = 8, 200
 INTERRUPTING = 80
 
-TURNS: list[dict[str, str]] = [
-    {"role": "user", "content": f"Tell me a {PROMPT_ONLY} story of a fox."},
-    {"role": "assistant", "content": "Once upon a time there was a fox."},
-    {"role": "user", "content": "And then?"},
-    {"role": "assistant", "content": "It slept."},
-    {"role": "user", "content": "And then?"},
-]
 LONG = f"{PROMPT_ONLY} " * 600
 """More tokens than fit in the context."""
 
@@ -121,7 +111,7 @@ def streamed(path: str, **more: Any) -> Kind:
             seconds = time.monotonic() - began
             *_, last = got = [first, *events]
         ended = last["choices"][0]["finish_reason"]
-        told = None if "stop" in body else emitted(body, ended, len(got) - (1 if path == COMPLETION else 2))
+        told = None if "stop" in body else emitted(body, ended, len(got) - (1 if path == TEXT else 2))
         return Told(chunks.trace_id, "POST", path, 200, seconds, ended, prompt_of(body), None, told)
 
     return ask
@@ -176,26 +166,26 @@ def prompt_of(body: dict[str, Any]) -> str:
 
 
 KINDS: tuple[Kind, ...] = (
-    whole(COMPLETION),
+    whole(TEXT),
     whole(CHAT),
-    streamed(COMPLETION),
+    streamed(TEXT),
     streamed(CHAT),
     turn,
     turn,
-    whole(COMPLETION, max_tokens=1),
+    whole(TEXT, max_tokens=1),
     streamed(CHAT, max_tokens=1),
-    whole(COMPLETION, stop=[" a", " the", "."], max_tokens=12, **ENDLESS),
-    streamed(COMPLETION, stop=[" a", " the", "."], max_tokens=12, **ENDLESS),
-    streamed(COMPLETION, seed=7, temperature=0.9, max_tokens=40),
+    whole(TEXT, stop=[" a", " the", "."], max_tokens=12, **ENDLESS),
+    streamed(TEXT, stop=[" a", " the", "."], max_tokens=12, **ENDLESS),
+    streamed(TEXT, seed=7, temperature=0.9, max_tokens=40),
     whole(CHAT, seed=3, temperature=0.7, top_p=0.9, top_k=20, max_tokens=60),
     streamed(CHAT, temperature=0, max_tokens=60),
-    dropped(COMPLETION, after=2),
+    dropped(TEXT, after=2),
     dropped(CHAT, after=3),
-    refused(400, COMPLETION, {"prompt": LONG, "max_tokens": 2}, ended="error"),
-    refused(200, COMPLETION, {"prompt": LONG, "stream": True}, ended="error"),
+    refused(400, TEXT, {"prompt": LONG, "max_tokens": 2}, ended="error"),
+    refused(200, TEXT, {"prompt": LONG, "stream": True}, ended="error"),
     refused(400, CHAT, {"messages": [{"role": "user", "content": LONG}]}, ended="error"),
-    refused(500, COMPLETION, {"prompt": ""}, ended="error"),
-    refused(500, COMPLETION, "{" + PROMPT_ONLY),
+    refused(500, TEXT, {"prompt": ""}, ended="error"),
+    refused(500, TEXT, "{" + PROMPT_ONLY),
     refused(500, CHAT, {**ASKED[CHAT], "temperature": PROMPT_ONLY}),
     refused(200, "/v1/models", None, "GET"),
     refused(405, CHAT, None, "GET"),
@@ -206,25 +196,10 @@ BROKEN = 500
 REFUSED_WITH = ("AssertionError", "fastapi.exceptions.RequestValidationError", "json.decoder.JSONDecodeError")
 """What the server's own refusals write a traceback of."""
 
-SELDOM = {"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
-"""Exports that leave the machine to the server."""
-
 
 def by_clients(server: Server, kinds: Sequence[Kind], requests: int) -> list[Told]:
     with ThreadPoolExecutor(CLIENTS) as clients:
         return list(clients.map(lambda number: kinds[number % len(kinds)](server, number), range(requests)))
-
-
-def requests_and_generations(spans: Sequence[ReceivedSpan]) -> list[ReceivedSpan]:
-    """Leave out the FastAPI instrumentation's spans of single messages."""
-    return [span for span in spans if span.kind == "SERVER" or span.scope == "otel_specdecode"]
-
-
-def by_trace(spans: Sequence[ReceivedSpan]) -> dict[str, list[ReceivedSpan]]:
-    found = defaultdict(list)
-    for span in sorted(spans, key=lambda span: span.kind, reverse=True):
-        found[span.trace_id].append(span)
-    return found
 
 
 def belong_to(told: Told, spans: Sequence[ReceivedSpan], mode: str, prompts: dict[str, int]) -> bool:
@@ -270,9 +245,9 @@ def test_of_many_clients_each_request_has_its_span_and_each_completion_its_own_w
         assert received.wait_for(lambda got: total(got, "http.server.duration") == REQUESTS)
         assert received.wait_for(lambda got: active(got) == 0)
         assert received.wait_for(lambda got: total(got, "specdecode.queue.duration") == len(ran))
-        received.wait_for(lambda got: len(requests_and_generations(got.spans())) >= REQUESTS + len(ran))
+        received.wait_for(lambda got: len(requests_and_generations(got)) >= REQUESTS + len(ran))
 
-        traces = by_trace(requests_and_generations(received.spans()))
+        traces = by_trace(requests_and_generations(received))
         assert traces.keys() == {each.trace_id for each in told}
         prompts = {each.prompt: each.input_tokens for each in told if each.input_tokens is not None}
         assert [each for each in told if not belong_to(each, traces[each.trace_id], mode, prompts)] == []
@@ -283,7 +258,7 @@ def test_of_many_clients_each_request_has_its_span_and_each_completion_its_own_w
         for labels, number in received.latest("http.server.duration"):
             statuses[labels["http.status_code"]] += round(number)
         assert statuses == Counter(each.status for each in told)
-        assert total(received, "specdecode.request.started") == len(ran)
+        assert received.wait_for(lambda got: total(got, "specdecode.request.started") == len(ran))
 
         generations = [spans[1] for spans in traces.values() if len(spans) > 1]
         assert any(each.attributes.get("gen_ai.usage.cache_read.input_tokens", 0) for each in generations)
@@ -307,33 +282,31 @@ def told_of(request: tuple[HTTPConnection, str]) -> str:
 
 
 def test_clients_that_give_up_while_they_wait_have_no_generation(tmp_path: Path) -> None:
-    with running(target(tmp_path), tmp_path, *QUEUEING) as server:
-        with server.stream(COMPLETION, {**ASKED[COMPLETION], **WITHOUT_END}) as chunks:
+    with running(target(tmp_path), tmp_path, *QUEUEING, "--n_ctx", "2048") as server:
+        with server.stream(TEXT, {**ASKED[TEXT], **ENDLESS, "max_tokens": 1500}) as chunks:
             next(chunks.events())
             waiting = [server.send(path, {**ASKED[path], "stream": stream}) for path in ASKED for stream in (0, 1)]
             assert server.received.wait_for(lambda got: total(got, "http.server.active_requests") == 1 + len(waiting))
             for connection, _ in waiting:
                 connection.close()
-            last = server.send(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 2})
+            last = server.send(TEXT, {**ASKED[TEXT], "max_tokens": 2})
             assert list(chunks.events())
         served = [chunks.trace_id, told_of(last)]
 
         received = server.received
         assert received.wait_for(lambda got: total(got, "http.server.duration") == len(served) + len(waiting))
         assert received.wait_for(lambda got: total(got, "specdecode.queue.duration") == len(served))
-        assert received.wait_for(
-            lambda got: len(requests_and_generations(got.spans())) == 2 * len(served) + len(waiting)
-        )
-        traces = by_trace(requests_and_generations(received.spans()))
+        assert received.wait_for(lambda got: len(requests_and_generations(got)) == 2 * len(served) + len(waiting))
+        traces = by_trace(requests_and_generations(received))
         assert [len(traces[trace_id]) for trace_id in served] == [2] * len(served)
         assert [len(traces[trace_id]) for _, trace_id in waiting] == [1] * len(waiting)
-        assert total(received, "specdecode.request.started") == len(served)
+        assert received.wait_for(lambda got: total(got, "specdecode.request.started") == len(served))
         assert stops_quietly(server)
 
 
 def interrupted_or_whole(server: Server, number: int) -> tuple[str, int]:
     """Ask for something that others may interrupt; return its trace and the events of it that came."""
-    path = (COMPLETION, CHAT)[number % 2]
+    path = (TEXT, CHAT)[number % 2]
     if number % 5 == 0:
         return server.post(path, {**ASKED[path], "max_tokens": 3}).trace_id, 0
     with server.stream(path, {**ASKED[path], **WITHOUT_END}) as chunks:
@@ -349,9 +322,9 @@ def test_streams_that_interrupt_each_other_all_end_and_are_all_counted(options: 
         assert received.wait_for(lambda got: total(got, "http.server.duration") == INTERRUPTING)
         assert received.wait_for(lambda got: total(got, "specdecode.queue.duration") == INTERRUPTING)
         assert received.wait_for(lambda got: active(got) == 0)
-        received.wait_for(lambda got: len(requests_and_generations(got.spans())) >= 2 * INTERRUPTING)
+        received.wait_for(lambda got: len(requests_and_generations(got)) >= 2 * INTERRUPTING)
 
-        traces = by_trace(requests_and_generations(received.spans()))
+        traces = by_trace(requests_and_generations(received))
         assert traces.keys() == told.keys()
         pairs = {trace_id: (request, generation) for trace_id, (request, generation) in traces.items()}
         assert all(generation.parent_id == request.span_id for request, generation in pairs.values())
@@ -362,6 +335,6 @@ def test_streams_that_interrupt_each_other_all_end_and_are_all_counted(options: 
         assert reasons["length"] + reasons["stop"] >= INTERRUPTING // 5
         for trace_id, (_, generation) in pairs.items():
             assert generation.attributes["gen_ai.usage.output_tokens"] >= told[trace_id] - 2
-        assert total(received, "specdecode.request.started") == INTERRUPTING
+        assert received.wait_for(lambda got: total(got, "specdecode.request.started") == INTERRUPTING)
         assert breaks_the_contract(received) == []
         assert stops_quietly(server)

@@ -13,20 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.llama_cpp_server import (
-    ASKED,
-    CHAT,
-    COMPLETION,
-    PROMPT_ONLY,
-    Server,
-    active,
-    breaks_the_contract,
-    running_several,
-    seconds_waited,
-    skip_unless_installed,
-    stops_quietly,
-    total,
-)
+from tests.e2e.arrived import active, breaks_the_contract, total
+from tests.e2e.llama_cpp_server import running_several, seconds_waited, skip_unless_installed, stops_quietly
+from tests.e2e.servers import ASKED, CHAT, PROMPT_ONLY, TEXT, Server
 from tests.otlp_receiver import Received, ReceivedSpan
 
 skip_unless_installed()
@@ -86,7 +75,7 @@ def asked(server: Server) -> Sequence[Asked]:
     """All that is asked of the server, one request after another."""
 
     def ask(alias: str) -> Asked:
-        got = server.post(COMPLETION, {**ASKED[COMPLETION], "max_tokens": 2, "model": alias})
+        got = server.post(TEXT, {**ASKED[TEXT], "max_tokens": 2, "model": alias})
         assert (got.status, got.body["model"]) == (200, alias)
         return Asked(alias, *server.spans(got.trace_id))
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.llama_cpp_server import ASKED, CHAT, COMPLETION, ENDLESS, LOOKUP, running, skip_unless_installed, target
+from tests.e2e.llama_cpp_server import LOOKUP, OF_THE_MOMENT, running, skip_unless_installed, target
 from tests.e2e.parity import Question, differences
+from tests.e2e.servers import ASKED, CHAT, ENDLESS, TEXT
 
 skip_unless_installed()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]
 
 EMBEDDINGS = "/v1/embeddings"
-
-OF_THE_MOMENT = ("openai-processing-ms", "x-request-id")
 
 LONG = "once upon a time " * 200
 """More tokens than fit in the context."""
@@ -40,7 +39,7 @@ def asked(path: str, **more: Any) -> tuple[Question, Question]:
 
 SEEDED = [
     question
-    for path in (COMPLETION, CHAT)
+    for path in (TEXT, CHAT)
     for more in (
         {},
         {"temperature": 0},
@@ -54,10 +53,10 @@ SEEDED = [
     )
     for question in asked(path, **more)
 ] + [
-    *asked(COMPLETION, logprobs=3),
-    *asked(COMPLETION, echo=True, suffix=" The end."),
-    *asked(COMPLETION, min_tokens=4),
-    *asked(COMPLETION, prompt=["in a list"]),
+    *asked(TEXT, logprobs=3),
+    *asked(TEXT, echo=True, suffix=" The end."),
+    *asked(TEXT, min_tokens=4),
+    *asked(TEXT, prompt=["in a list"]),
     *asked(CHAT, logprobs=True, top_logprobs=2),
     *asked(CHAT, messages=TURNS[:2]),
     *asked(CHAT, messages=TURNS),
@@ -65,24 +64,24 @@ SEEDED = [
     *asked(CHAT, tools=[TOOL]),
     *asked(CHAT, response_format={"type": "json_object"}, max_tokens=24),
     Question(EMBEDDINGS, {"input": ["a story", "another"]}),
-    Question(COMPLETION, {**ASKED[COMPLETION], "seed": 7, "max_tokens": 4}, headers={"Content-Type": "text/json"}),
+    Question(TEXT, {**ASKED[TEXT], "seed": 7, "max_tokens": 4}, headers={"Content-Type": "text/json"}),
 ]
 
 REFUSED = [
-    *asked(COMPLETION, prompt=LONG),
+    *asked(TEXT, prompt=LONG),
     *asked(CHAT, messages=[{"role": "user", "content": LONG}]),
-    *asked(COMPLETION, prompt=""),
-    *asked(COMPLETION, prompt=["two", "prompts"]),
-    *asked(COMPLETION, temperature="warm"),
+    *asked(TEXT, prompt=""),
+    *asked(TEXT, prompt=["two", "prompts"]),
+    *asked(TEXT, temperature="warm"),
     *asked(CHAT, messages="none"),
     *asked(CHAT, messages=[{"role": "nobody", "content": "?"}]),
     Question(CHAT, {"messages": []}),
-    Question(COMPLETION, b'{"prompt": '),
-    Question(COMPLETION, b"\xff\xfe"),
-    Question(COMPLETION, None),
+    Question(TEXT, b'{"prompt": '),
+    Question(TEXT, b"\xff\xfe"),
+    Question(TEXT, None),
     Question(EMBEDDINGS, {}),
-    Question(COMPLETION, None, "GET"),
-    Question(COMPLETION, None, "DELETE"),
+    Question(TEXT, None, "GET"),
+    Question(TEXT, None, "DELETE"),
     Question("/v1/nothing", None, "GET"),
 ]
 
@@ -115,5 +114,5 @@ def test_an_answer_that_is_another_would_be_noticed(tmp_path: Path) -> None:
         running(model, tmp_path / "one", instrumented=False) as one,
         running(model, tmp_path / "other", "--n_ctx", "256", instrumented=False) as other,
     ):
-        questions = (*asked(CHAT), *asked(COMPLETION, prompt="once upon a time " * 100))
+        questions = (*asked(CHAT), *asked(TEXT, prompt="once upon a time " * 100))
         assert [each.question for each in differences(one, other, questions, OF_THE_MOMENT)] == list(questions[2:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,27 +10,22 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
-
-from tests.e2e.mlx_lm_server import (  # noqa: E402
-    ASKED,
-    CHAT,
+from tests.e2e.arrived import active, finish_reason, total
+from tests.e2e.mlx_lm_server import (
     DRAFT,
     MODULE,
     SUBCOMMAND,
-    TEXT,
     WITH_USAGE,
     WITHOUT_END,
-    finish_reason,
     running,
+    skip_unless_installed,
     stops_quietly,
-    total,
     usage_in,
     usage_of,
 )
-from tests.e2e.servers import CALLER, Server  # noqa: E402
+from tests.e2e.servers import ASKED, CALLER, CHAT, TEXT, Server
+
+skip_unless_installed()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
 
@@ -70,23 +64,6 @@ def test_a_generation_is_a_child_of_its_requests_span_in_the_clients_trace(
     assert usage_of(generation) == usage_in(last)
 
 
-def test_a_client_that_is_not_instrumented_measures_the_same(server: Server) -> None:
-    """Time to the first token, queue included, and the rate of the tokens after it, as far as a process can see it."""
-    server.post(TEXT, {**ASKED[TEXT], "max_tokens": 2})
-    began = time.perf_counter()
-    with server.stream(TEXT, {**ASKED[TEXT], **WITHOUT_END, "max_tokens": 150}) as chunks:
-        arrived = [time.perf_counter() for _ in chunks.events()]
-    whole = arrived[-1] - began
-
-    request, generation = server.spans(chunks.trace_id)
-    found = generation.attributes
-    waited = found["specdecode.queue.duration"] + found["specdecode.time_to_first_token"]
-    assert waited == pytest.approx(arrived[0] - began, abs=0.03)
-    assert (request.end - request.start) / 1e9 == pytest.approx(whole, rel=0.05, abs=0.03)
-    rate = (found["gen_ai.usage.output_tokens"] - 1) / (arrived[-1] - arrived[0])
-    assert found["specdecode.decode.tokens_per_second"] == pytest.approx(rate, rel=0.15)
-
-
 # What goes wrong
 
 
@@ -118,7 +95,7 @@ def test_a_client_that_disconnects_ends_its_generation_and_the_server_goes_on(se
     assert (generation.status, finish_reason(generation)) == ("UNSET", "closed")
     assert request.attributes["error.type"] in ("BrokenPipeError", "ConnectionResetError")
     assert generation.attributes["gen_ai.usage.output_tokens"] < 1200
-    assert server.received.wait_for(lambda received: total(received, "specdecode.request.active") == 0)
+    assert server.received.wait_for(lambda received: active(received) == 0)
     assert server.post(TEXT, {**ASKED[TEXT], "max_tokens": 2}).status == 200
 
 
@@ -138,7 +115,7 @@ def test_what_was_recorded_last_arrives_when_the_server_is_terminated_under_load
         assert usage_of(generation) == usage_in(got.body)
     assert total(server.received, "http.server.request.duration") == 3
     assert total(server.received, "specdecode.request.started") == 4
-    assert total(server.received, "specdecode.request.active") == 1
+    assert active(server.received) == 1
 
 
 def test_a_server_that_runs_as_main_says_what_is_missing_and_has_generations_of_a_draft(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,43 +13,33 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
-
-from tests.e2e.mlx_lm_server import (  # noqa: E402
-    ASKED,
-    CHAT,
+from tests.e2e.arrived import (
+    active,
+    breaks_the_contract,
+    by_trace,
+    finish_reason,
+    requests_and_generations,
+    total,
+)
+from tests.e2e.mlx_lm_server import (
     DRAFT,
-    TEXT,
     WITH_USAGE,
     WITHOUT_END,
-    breaks_the_contract,
-    finish_reason,
     running,
+    skip_unless_installed,
     stops_quietly,
-    total,
     usage_in,
     usage_of,
 )
-from tests.e2e.servers import CALLER, PROMPT_ONLY, SOON, RawAnswer, Server  # noqa: E402
-from tests.otlp_receiver import ReceivedSpan  # noqa: E402
+from tests.e2e.servers import ASKED, CALLER, CHAT, PROMPT_ONLY, SELDOM, TEXT, TURNS, RawAnswer, Server
+from tests.otlp_receiver import ReceivedSpan
+
+skip_unless_installed()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CLIENTS, REQUESTS = 8, 200
 BATCHING, DRAFTING = "batching", "drafting"
-
-NOT_SO_SOON = {**SOON, "OTEL_METRIC_EXPORT_INTERVAL": "2000"}
-"""Every export of metrics is checked, and each has all of them."""
-
-TURNS: list[dict[str, str]] = [
-    {"role": "user", "content": f"Tell me a {PROMPT_ONLY} story of a fox."},
-    {"role": "assistant", "content": "Once upon a time there was a fox."},
-    {"role": "user", "content": "And then?"},
-    {"role": "assistant", "content": "It slept."},
-    {"role": "user", "content": "And then?"},
-]
 
 
 @dataclass(frozen=True)
@@ -157,7 +147,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 """An empty prompt fails in the engine: with a draft for the request alone; a batch, and the server, end with it."""
 
 
-SELDOM = {
+RARE = {
     REQUESTS // 4: refused(404, CHAT, {**ASKED[CHAT], "model": "/nowhere/at-all"}),
     REQUESTS // 2: whole(TEXT, prompt=f"{PROMPT_ONLY} " * 150, max_tokens=2),
 }
@@ -167,16 +157,9 @@ the model was made for, which the server takes all the same.
 
 
 def by_clients(server: Server, kinds: Sequence[Kind]) -> list[Told]:
-    asked = [SELDOM.get(number, kinds[number % len(kinds)]) for number in range(REQUESTS)]
+    asked = [RARE.get(number, kinds[number % len(kinds)]) for number in range(REQUESTS)]
     with ThreadPoolExecutor(CLIENTS) as clients:
         return list(clients.map(lambda number, kind: kind(server, number), range(REQUESTS), asked))
-
-
-def by_trace(spans: Sequence[ReceivedSpan]) -> dict[str, list[ReceivedSpan]]:
-    found = defaultdict(list)
-    for span in sorted(spans, key=lambda span: span.kind, reverse=True):
-        found[span.trace_id].append(span)
-    return found
 
 
 def belong_to(told: Told, spans: Sequence[ReceivedSpan]) -> bool:
@@ -198,15 +181,15 @@ def belong_to(told: Told, spans: Sequence[ReceivedSpan]) -> bool:
 def test_of_many_clients_each_request_has_its_span_and_each_completion_its_own_with_the_counts_that_were_told(
     mode: str, options: Sequence[str], tmp_path: Path
 ) -> None:
-    with running(tmp_path, *options, variables=NOT_SO_SOON) as server:
+    with running(tmp_path, *options, variables=SELDOM) as server:
         told = by_clients(server, KINDS[mode])
         received, ran = server.received, sum(each.ended is not None for each in told)
         assert received.wait_for(lambda got: total(got, "http.server.request.duration") == REQUESTS)
-        assert received.wait_for(lambda got: total(got, "specdecode.request.active") == 0)
+        assert received.wait_for(lambda got: active(got) == 0)
         assert received.wait_for(lambda got: total(got, "specdecode.queue.duration") == ran)
-        received.wait_for(lambda got: len(got.spans()) >= REQUESTS + ran)
+        received.wait_for(lambda got: len(requests_and_generations(got)) >= REQUESTS + ran)
 
-        traces = by_trace(received.spans())
+        traces = by_trace(requests_and_generations(received))
         assert traces.keys() == {each.trace_id for each in told}
         assert [each for each in told if not belong_to(each, traces[each.trace_id])] == []
         assert sum(map(len, traces.values())) == REQUESTS + ran
@@ -217,7 +200,7 @@ def test_of_many_clients_each_request_has_its_span_and_each_completion_its_own_w
         for labels, number in received.latest("http.server.request.duration"):
             statuses[labels.get("http.response.status_code")] += round(number)
         assert statuses == Counter(each.status for each in told)
-        assert total(received, "specdecode.request.started") == ran
+        assert received.wait_for(lambda got: total(got, "specdecode.request.started") == ran)
         assert breaks_the_contract(received) == []
         assert PROMPT_ONLY not in str(received.requests)
         assert stops_quietly(server, failed=sum(each.status is None for each in told))

@@ -10,26 +10,15 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
+from otel_specdecode.tiny_pair.cycle import build
+from otel_specdecode.tiny_pair.folders import END_OF_TURN
+from tests.e2e.arrived import finish_reason, total
+from tests.e2e.mlx_lm_server import DRAFT, WITH_USAGE, running, skip_unless_installed, usage_in, usage_of
+from tests.e2e.parity import Question, differences
+from tests.e2e.servers import CHAT, TEXT, Server
+from tests.otlp_receiver import Received, ReceivedSpan
 
-from otel_specdecode.tiny_pair.cycle import build  # noqa: E402
-from otel_specdecode.tiny_pair.folders import END_OF_TURN  # noqa: E402
-from tests.e2e.mlx_lm_server import (  # noqa: E402
-    CHAT,
-    DRAFT,
-    TEXT,
-    WITH_USAGE,
-    finish_reason,
-    running,
-    total,
-    usage_in,
-    usage_of,
-)
-from tests.e2e.parity import Question, differences  # noqa: E402
-from tests.e2e.servers import Server  # noqa: E402
-from tests.otlp_receiver import Received, ReceivedSpan  # noqa: E402
+skip_unless_installed()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
 
@@ -142,7 +131,9 @@ def test_every_answer_is_the_same_to_the_byte(options: Sequence[str], tmp_path: 
             *(status for status, _ in OTHERS.values()),
             *answered,
         ]
-        assert total(instrumented.received, "specdecode.request.started") >= 2 * len(COMPLETIONS)
+        assert instrumented.received.wait_for(
+            lambda got: total(got, "specdecode.request.started") >= 2 * len(COMPLETIONS)
+        )
         assert bare.received.requests == {}
 
 

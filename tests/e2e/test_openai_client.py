@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http"):
-    pytest.importorskip(module, reason="needs the [zero-code] extra")
 INSTRUMENTATIONS = ("opentelemetry-instrumentation-genai-openai", "opentelemetry-instrumentation-httpx")
 for package in ("openai", *INSTRUMENTATIONS):  # looked up, not imported: only the client needs them, and they are large
     try:
@@ -25,6 +23,7 @@ for package in ("openai", *INSTRUMENTATIONS):  # looked up, not imported: only t
     except PackageNotFoundError:
         pytest.skip(f"needs the {package} package", allow_module_level=True)
 
+from tests.e2e import llama_cpp_server, mlx_lm_server  # noqa: E402
 from tests.e2e.servers import ANSWER_S, LAUNCHER, PROMPT_ONLY, Server  # noqa: E402
 from tests.otlp_receiver import Received, ReceivedSpan, otlp_receiver  # noqa: E402
 
@@ -76,27 +75,17 @@ class Run:
 )
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """A server of each engine, and what a client of it sees."""
-    start = {"mlx": mlx_lm_server, "llama_cpp": llama_cpp_server}[request.param]
-    with start(tmp_path_factory.mktemp("server")) as server, otlp_receiver() as (url, received):
+    folder = tmp_path_factory.mktemp("server")
+    with started(request.param, folder) as server, otlp_receiver() as (url, received):
         yield Run(request.param, server, received, told_by(server, url))
 
 
-def mlx_lm_server(folder: Path) -> AbstractContextManager[Server]:
-    from tests.e2e.mlx_lm_server import running
-
-    return running(folder)
-
-
-def llama_cpp_server(folder: Path) -> AbstractContextManager[Server]:
-    pytest.importorskip("gguf", reason="needs the [demo] extra")
-    for module in ("fastapi", "pydantic_settings", "sse_starlette", "starlette_context", "uvicorn"):
-        pytest.importorskip(module, reason=f"needs the {module} package")
-    pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="needs the FastAPI instrumentation")
-    from otel_specdecode.tiny_pair import model_path
-    from otel_specdecode.tiny_pair.gguf import convert
-    from tests.e2e.llama_cpp_server import running
-
-    return running(convert(model_path("target"), folder / "target.gguf", "f32"), folder)
+def started(engine: str, folder: Path) -> AbstractContextManager[Server]:
+    if engine == "mlx":
+        mlx_lm_server.skip_unless_installed()
+        return mlx_lm_server.running(folder)
+    llama_cpp_server.skip_unless_installed()
+    return llama_cpp_server.running(llama_cpp_server.target(folder), folder)
 
 
 def told_by(server: Server, endpoint: str) -> dict[str, list[int] | None]:

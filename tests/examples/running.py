@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -114,19 +113,3 @@ def finish_reasons(received: Received) -> list[str]:
 def requests_counted(received: Received) -> float:
     """How many requests the metrics know of."""
     return sum(value for _, value in received.latest("specdecode.request.started"))
-
-
-def free_port() -> int:
-    """A port on loopback that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def listens(port: int) -> bool:
-    """Tell whether something listens on a port."""
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True

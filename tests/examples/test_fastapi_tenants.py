@@ -23,13 +23,12 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the 
 from tests.examples.running import (  # noqa: E402
     complaints,
     ended,
-    free_port,
     generations,
-    listens,
     requests_counted,
     started,
 )
 from tests.otlp_receiver import Received, ReceivedSpan  # noqa: E402
+from tests.ports import free_port, listens  # noqa: E402
 from tests.proc import wait_for  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]

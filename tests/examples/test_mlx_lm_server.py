@@ -15,7 +15,9 @@ for module in ("opentelemetry.distro", "opentelemetry.exporter.otlp.proto.http")
     pytest.importorskip(module, reason="needs the [zero-code] extra")
 
 from otel_specdecode.tiny_pair import model_path  # noqa: E402
-from tests.examples.running import ended, finish_reasons, free_port, generations, listens, started  # noqa: E402
+from tests.examples.running import ended, finish_reasons, generations, started  # noqa: E402
+from tests.otlp_receiver import otlp_receiver  # noqa: E402
+from tests.ports import free_port, listens  # noqa: E402
 from tests.proc import wait_for  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.mlx, pytest.mark.slow]
@@ -53,6 +55,15 @@ def test_a_script_that_is_told_to_stop_stops_its_server() -> None:
         _, printed, _ = ended(process, signal.SIGTERM)
         assert not psutil.wait_procs(children, timeout=30)[1]
     assert not printed
+
+
+def test_a_port_on_which_something_else_answers_is_left_alone() -> None:
+    with otlp_receiver() as (url, other), started(SCRIPT, command=SHELL, PORT=url.rpartition(":")[2]) as (process, _):
+        code, printed, told = ended(process)
+    assert code == 1
+    assert "something else answers on port" in told
+    assert not printed
+    assert not other.requests
 
 
 def test_a_server_that_ends_by_itself_ends_the_script(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ RULES = [
     ("[baseline]\nfile = 'b.json' #!", 'baseline.file is read only with baseline.source = "file"'),
     (
         "[baseline]\nsource = 'file'\nfile = 'gone.json' #!",
-        "baseline.file is not there: `otel-specdecode guard baseline`",
+        "baseline.file is not there: a process without a draft",
     ),
     ("[degraded_slo]\ntime_per_token_p95 = 90 #!", "at most 60, not 90.0: it is in seconds, not milliseconds"),
     ("[degraded_slo]\ntime_to_first_token_p95 = 4e3 #!", "at most 3600, not 4000.0: it is in seconds"),

@@ -6,12 +6,13 @@ import random
 from dataclasses import dataclass, field
 
 from otel_specdecode.generation.counts import Counts
-from otel_specdecode.generation.plan import Ask, Plan, Who
+from otel_specdecode.generation.plan import NOBODY, Ask, Plan, Who
 from otel_specdecode.generation.record import Ending, Facts, Record, Timing
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta
 from otel_specdecode.generation.transition import Transition
-from otel_specdecode.guard.guard import Clocks, Guard
+from otel_specdecode.guard.clocks import Clocks
+from otel_specdecode.guard.guard import Guard
 from otel_specdecode.guard.policy import Policy
 
 START_NS = 1_800_000_000_000_000_000
@@ -65,7 +66,7 @@ class Service:
         self.random = random.Random(self.seed)
         self.guard = Guard(self.policy, tell=[self.told.append], clocks=Clocks(self.clock, self.clock.wall))
 
-    def request(self, who: Who = Who(), tokens: int = 128, pause: float = 1.0, queued: float | None = None) -> Plan:
+    def request(self, who: Who = NOBODY, tokens: int = 128, pause: float = 1.0, queued: float | None = None) -> Plan:
         """Serve one request from its plan to its record; return the plan."""
         ask = Ask("mlx", "target", self.method, self.asked, "draft", "chat", who)  # type: ignore[arg-type]
         plan = self.guard.plan(ask)
@@ -82,6 +83,7 @@ class Service:
             cohort=plan.cohort,
             fallback_reason=plan.fallback_reason,
             queued=queued,
+            decided=plan.decided,
         )
         self.clock.seconds += self.world.first
         total, timed, seconds = Counts(tokens=1, prefill_tokens=1), 0, 0.0

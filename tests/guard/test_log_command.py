@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-click = pytest.importorskip("click", reason="needs the [cli] extra")
+pytest.importorskip("click", reason="needs the [cli] extra")
 pytest.importorskip("rich", reason="needs the [cli] extra")
+
+import click
 
 from otel_specdecode.cli import main
 from otel_specdecode.generation.transition import Lane

@@ -263,7 +263,8 @@ def test_the_child_of_a_fork_neither_saves_to_nor_keeps_the_slot_of_its_parent(t
         os.write(answers[1], b"x")
         os.read(asks[0], 1)
         os._exit(0)
-    os.read(answers[0], 1)
+    os.close(answers[1])
+    assert os.read(answers[0], 1) == b"x", "the child failed"
     other = take()
     assert other.found.state is None, "the child's end of the lock freed the parent's"
     slot.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
@@ -10,6 +11,8 @@ from otel_specdecode.engines.arguments import held, integer
 from otel_specdecode.generation.plan import Plan
 
 _LENGTH = "num_pred_tokens"
+_LOOKUP = "llama_cpp.llama_speculative"
+"""Where the engine's own draft is from. It keeps nothing between calls, so one may serve several Llamas at once."""
 
 
 class ShorterDraft:
@@ -27,14 +30,17 @@ class ShorterDraft:
 
     def __call__(self, input_ids: Any, /, **kwargs: Any) -> Any:
         """Return what the draft proposes, cut off. One that has a length of its own is not even asked for more."""
-        own = integer(held(self.inner, _LENGTH))
+        inner = self.inner
+        own = integer(held(inner, _LENGTH))
         if own is None or own <= self.limit:
-            return self.inner(input_ids, **kwargs)[: self.limit]
-        setattr(self.inner, _LENGTH, self.limit)
+            return inner(input_ids, **kwargs)[: self.limit]
+        if type(inner).__module__ == _LOOKUP:
+            inner = copy.copy(inner)
+        setattr(inner, _LENGTH, self.limit)
         try:
-            return self.inner(input_ids, **kwargs)[: self.limit]
+            return inner(input_ids, **kwargs)[: self.limit]
         finally:
-            setattr(self.inner, _LENGTH, own)
+            setattr(inner, _LENGTH, own)
 
 
 def changes(plan: Plan, asked: int | None) -> bool:
@@ -50,13 +56,16 @@ def limited(stream: Generator[Any, Any, None], llama: Any, plan: Plan) -> Genera
     step: Callable[[], Any] = partial(stream.send, None)
     while True:
         own = llama.draft_model
-        llama.draft_model = None if plan.autoregressive or own is None else ShorterDraft(own, plan.draft_length or 0)
+        stand_in = None if plan.autoregressive or own is None else ShorterDraft(own, plan.draft_length or 0)
+        llama.draft_model = stand_in
         try:
             token = step()
         except StopIteration:
             return
         finally:
-            llama.draft_model = own
+            if llama.draft_model is stand_in:  # else the program gave it another one meanwhile
+                llama.draft_model = own
+            del step  # an exception thrown in holds this frame by its traceback: a cycle that would hold the Llama
         try:
             step = partial(stream.send, (yield token))
         except GeneratorExit:

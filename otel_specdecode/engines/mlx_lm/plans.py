@@ -40,13 +40,14 @@ def apply(
         args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
-    if asked == 0:
-        return args, kwargs
     model, draft, cache = (arguments.get(name, args, kwargs) for name in ("model", "draft_model", "prompt_cache"))
     both = isinstance(cache, list) and len(cache) > len(model.layers)
     if plan.autoregressive:
         args, kwargs = arguments.with_value("draft_model", None, args, kwargs)
+        # Also where a program that asked for the plan left the draft away itself: its cache may have both parts.
         return (args, {**kwargs, "prompt_cache": TargetPart(cache, len(model.layers))}) if both else (args, kwargs)
+    if asked == 0:
+        return args, kwargs
     if both:
         _renew_draft_part(cache, len(model.layers), draft)
     length = plan.length(asked)

@@ -14,7 +14,7 @@ from otel_specdecode.engines.arguments import held, integer, number
 from otel_specdecode.engines.mlx_lm.hazards import CACHE_REUSE_SHORT
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.observer import Content, Message, Ticket, text_part
-from otel_specdecode.generation.plan import Plan
+from otel_specdecode.generation.plan import Permit, Plan
 from otel_specdecode.generation.record import Ending
 from otel_specdecode.generation.request import Operation, Request, Sampling
 from otel_specdecode.generation.running import Generation
@@ -75,6 +75,8 @@ class ServedCall:
         asked: What the client asked for.
         finish_reason: The server's word for the end, None before it.
         single: It runs alone, as a stream that is watched itself.
+        waiting: Held until it is planned, so that whoever plans knows how many there are: a server with a draft runs
+            one at a time, however many ask.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class ServedCall:
         self.asked = asked
         self.finish_reason: str | None = None
         self.single = False
+        self.waiting: Permit | None = None
         self._kinds = kinds
         self._request: Callable[[], Request] | None = request
         self._plan = plan
@@ -129,6 +132,12 @@ class ServedCall:
                 self.end(item)
         except Exception as error:
             report_fault("a completion of the server could not be recorded", error)
+
+    def wait_no_more(self) -> None:
+        """Note that it is about to be planned, or never will be."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.release()
 
     def note_prompt(self, generation: Generation, speculative: bool) -> None:
         """Correct what a single request's prompt and cache are by what the server made of them.
@@ -177,6 +186,7 @@ class ServedCall:
     def leave(self) -> None:
         """Note that nobody serves the request any more; a failure's traceback holds the engine's caches."""
         self._left, self._failure = True, None
+        self.wait_no_more()
 
     def _end(self, generation: Generation, failure: BaseException | None, answered: bool) -> None:
         try:
@@ -199,6 +209,7 @@ class ServedCall:
         if self.single or read is None:
             return
         request = read()
+        self.wait_no_more()
         generation = Generation(self.ticket, lambda own: self.asked.of(request, own))
         generation.plan = self._plan(request)
         generation.input_tokens = self._prompt_tokens

@@ -225,6 +225,7 @@ class ServerHooks:
                 lambda: self._request(generator.model_provider, arguments),
                 lambda request: self._relay.plan(ticket, lambda who: _asked_of(request, asked, who)),
             )
+            call.waiting = self._relay.plan(ticket, lambda who: _presence(asked, who)).permit
             if serving is not None:
                 serving.call = call
             return call
@@ -274,6 +275,11 @@ def _finish(serving: Serving, failure: BaseException | None) -> None:
 def _asked_of(request: Request, asked: Asked, who: Who) -> Ask:
     """Return what a batched request asks for: no draft, since none takes part."""
     return Ask(request.provider, request.model, "none", 0, None, asked.operation, who)
+
+
+def _presence(asked: Asked, who: Who) -> Ask:
+    """Return what a request asks for as long as it waits: nothing, but it is there."""
+    return Ask(PROVIDER, None, "none", 0, None, asked.operation, who)
 
 
 def _call_of(request: Any) -> ServedCall | None:

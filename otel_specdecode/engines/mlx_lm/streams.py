@@ -107,6 +107,8 @@ class StreamHooks:
         ticket = self._relay.admit() if served is None else served.ticket
         if ticket is None:
             return wrapped(*args, **kwargs)
+        if served is not None:
+            served.wait_no_more()
         plan = self._relay.plan(ticket, functools.partial(self._ask, self._outer_arguments, args, kwargs, served))
         stream = wrapped(*args, **kwargs) if plan is AS_ASKED else self._planned(plan, wrapped, args, kwargs)
         call = StreamCall(served)
@@ -221,7 +223,7 @@ class StreamHooks:
                 call.caller_cache = cache
                 self._short_caches.check(generation, cache, arguments.get("prompt", args, kwargs))
             if call.served is not None:
-                call.served.note_prompt(generation, speculative=draft is not None)
+                call.served.note_prompt(generation, draft is not None or generation.plan.autoregressive)
         except Exception as error:
             report_fault("the prompt of a generation could not be read", error)
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.ports import free_port
 
 VARIABLE = "OTEL_SPECDECODE_LLAMA_SERVER"
 START_S = 60.0
@@ -131,7 +132,7 @@ def running(target: Path, draft: Path, k: int, *, n_ctx: int, log: Path) -> Iter
     Raises:
         RuntimeError: It did not start; the message ends with the last of its log.
     """
-    server = LlamaServer(_free_port())
+    server = LlamaServer(free_port())
     address = ["--host", "127.0.0.1", "--port", str(server.port)]
     command = [program() or "llama-server", *address, *_arguments(target, draft, k, n_ctx)]
     # It takes settings from variables too: none of the user's may change what is counted.
@@ -175,12 +176,6 @@ def _wait(process: subprocess.Popen[bytes], server: LlamaServer, log: Path) -> N
         else:
             break
     raise RuntimeError("llama-server did not start: " + log.read_text(errors="replace")[-2000:])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _steps(sent: list[dict[str, Any]]) -> list[Step]:

@@ -136,7 +136,8 @@ def local_server(*options: str, model: str | None = None) -> Iterator[LocalServe
         model: Folder of the target; that of the tiny pair if not given.
     """
     module = server_module()
-    generator = module.ResponseGenerator(_provider(("--model", model or str(model_path("target")), *options)), _cache())
+    provider = _provider(("--model", model or str(model_path("target")), *options))
+    generator = module.ResponseGenerator(provider, module.LRUPromptCache())
 
     def handle(*args: Any, **kwargs: Any) -> Any:
         return module.APIHandler(generator, *args, system_fingerprint="test", **kwargs)
@@ -163,10 +164,6 @@ class _Quiet(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is part of the test."""
-
-
-def _cache() -> Any:
-    return server_module().LRUPromptCache()
 
 
 def _provider(command: tuple[str, ...]) -> Any:

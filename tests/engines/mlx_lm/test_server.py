@@ -14,13 +14,7 @@ from otel_specdecode.generation.folding import FoldingObserver
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
 from otel_specdecode.testing.checker import assert_conformant
-from tests.engines.mlx_lm.local_server import (
-    CALLER,
-    LocalServer,
-    local_server,
-    server_module,
-    without_identity,
-)
+from tests.engines.mlx_lm.local_server import CALLER, LocalServer, local_server, server_module, without_identity
 from tests.engines.mlx_lm.served import (
     ASKED,
     CHAT,

@@ -17,11 +17,7 @@ from otel_specdecode.engines.mlx_lm.calls import CallReader
 from otel_specdecode.engines.mlx_lm.served import ServedCall
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry
-from tests.engines.mlx_lm.local_server import (
-    LocalServer,
-    Sent,
-    server_module,
-)
+from tests.engines.mlx_lm.local_server import LocalServer, Sent, server_module
 from tests.engines.mlx_lm.served import (
     ASKED,
     CHAT,

@@ -14,10 +14,7 @@ pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.testing.checker import assert_conformant
-from tests.engines.mlx_lm.local_server import (
-    LocalServer,
-    local_server,
-)
+from tests.engines.mlx_lm.local_server import LocalServer, local_server
 from tests.engines.mlx_lm.served import (
     ANSWERS_WHAT_IT_REFUSES,
     ASKED,

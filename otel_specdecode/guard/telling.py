@@ -1,0 +1,93 @@
+"""Tells of transitions in their order, and has memory freed, while nobody holds the guard's lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.transition import Lane, Transition
+from otel_specdecode.guard.breaker import Change
+from otel_specdecode.guard.policy import Policy
+
+Tell = Callable[[Transition], None]
+
+UNLOADED = "unloaded"
+
+
+class Telling:
+    """What is to be told, and to whom: they may call the guard, and may take their time."""
+
+    def __init__(self, policy: Policy, tell: Iterable[Tell], wall: Callable[[], int]) -> None:
+        """Begin with nothing to tell.
+
+        Args:
+            policy: The rules.
+            tell: Called with each transition.
+            wall: Time of day, ns since the epoch.
+        """
+        self._digest = policy.digest
+        self._observes = policy.mode == "observe_only"
+        self._tell = list(tell)
+        self._unload: list[Callable[[], None]] = []
+        self._wall = wall
+        self._waiting: deque[tuple[Transition, bool]] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def unloads(self) -> bool:
+        """Whether there is a draft whose memory can be freed."""
+        return bool(self._unload)
+
+    def unload_with(self, unload: Callable[[], None]) -> None:
+        """Call a function too, whenever the rung is entered that frees memory."""
+        self._unload.append(unload)
+
+    def add(self, lane: Lane, change: Change, trace_id: str | None = None) -> None:
+        """Have a change told by the next deliver(); takes no lock."""
+        transition = Transition(
+            self._wall(),
+            lane,
+            change.before,
+            change.after,
+            change.rung_before,
+            change.rung_after,
+            change.trigger,
+            change.reason,
+            change.value,
+            change.threshold,
+            change.samples,
+            change.window_seconds,
+            self._digest,
+            self._observes,
+            trace_id,
+        )
+        unloads = change.rung_after == UNLOADED != change.rung_before and not self._observes
+        self._waiting.append((transition, unloads))
+
+    def deliver(self) -> None:
+        """Tell what waits. One thread does it for all; what others add meanwhile is told by it too."""
+        while self._waiting and self._lock.acquire(blocking=False):
+            try:
+                while self._waiting:
+                    self._deliver(*self._waiting.popleft())
+            finally:
+                self._lock.release()
+
+    def renew(self) -> None:
+        """In the child of a fork: what waits is the parent's."""
+        self._lock = threading.Lock()
+        self._waiting.clear()
+
+    def _deliver(self, transition: Transition, unloads: bool) -> None:
+        for tell in self._tell:
+            try:
+                tell(transition)
+            except Exception as error:
+                report_fault("a transition of the guard could not be told", error)
+        for unload in self._unload if unloads else ():
+            try:
+                unload()
+            except Exception as error:
+                report_fault("a draft could not be unloaded", error)
