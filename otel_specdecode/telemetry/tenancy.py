@@ -85,7 +85,8 @@ def _keys(variable: str, default: str) -> tuple[str, ...]:
 def _first(keys: tuple[str, ...], context: Context) -> str | None:
     for key in keys:
         value = baggage.get_baggage(key, context)
-        text = _fit(value) if isinstance(value, str) else ""
+        # What follows a semicolon are properties of the entry, which the SDK leaves on its value.
+        text = _fit(value.partition(";")[0]) if isinstance(value, str) else ""
         if text:
             return text
     return None

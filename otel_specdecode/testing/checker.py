@@ -35,6 +35,9 @@ Deviation = tuple[str, str]
 
 Raw = Mapping[str, Any]
 
+_OTHER = "_OTHER"
+"""What stands for an HTTP method that is not known."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -253,9 +256,13 @@ def _is_told(told_by: str, attributes: Raw) -> bool:
 
 
 def _span_name(span: ObservedSpan, declared: Raw) -> Iterator[Finding]:
-    """The name is made of the pattern's attributes; one that is absent is left out."""
+    """The name is made of the pattern's attributes; one that is absent is left out.
+
+    Of an HTTP method that is not known it says `HTTP`, as the HTTP conventions have it.
+    """
     keys = [part.strip("{}") for part in declared["name"].split()]
-    expected = " ".join(str(span.attributes[key]) for key in keys if key in span.attributes)
+    parts = (str(span.attributes[key]) for key in keys if key in span.attributes)
+    expected = " ".join("HTTP" if part == _OTHER else part for part in parts)
     if span.name != expected:
         yield _violation("span_name_mismatch", declared["id"], f"is {span.name!r}, expected {expected!r}")
 

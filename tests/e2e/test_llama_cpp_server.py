@@ -32,8 +32,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.llama_cpp, pytest.mark.slow]
 
 PROMPTLY_S = 2.0
 CLOCK_DRIFT_NS = 50_000_000
-ROUTING_S = 0.1
-"""At most, from the start of the SERVER span to the handler of its route, on a machine that does other things too."""
+ROUTING_S = 0.5
+"""At most, from the start of the SERVER span to the handler of its route, on a machine that does much else: this is of
+single requests; what a client measures of many is held closer in test_client_agreement.py.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ import pytest
 from opentelemetry import baggage, trace
 from opentelemetry.context import get_current
 from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.propagate import get_global_textmap, set_global_textmap
+from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -163,6 +165,20 @@ def test_the_clients_context_is_the_threads_until_the_answer_is_out(listener: Li
     parent = telemetry.span().parent
     assert parent is not None
     assert f"{parent.span_id:016x}" == PARENT
+
+
+def test_with_no_propagator_a_request_begins_a_trace_of_its_own(listener: Listener, telemetry: Telemetry) -> None:
+    """`OTEL_PROPAGATORS=none`: extracting then gives no context at all."""
+    before = get_global_textmap()
+    set_global_textmap(CompositePropagator([]))
+    try:
+        served(listener, replace(REQUEST, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"}))
+    finally:
+        set_global_textmap(before)
+    span = telemetry.span()
+    assert span.parent is None
+    assert f"{span.context.trace_id:032x}" != TRACE
+    assert telemetry.total("http.server.request.duration") == 1
 
 
 def test_a_duration_is_recorded_of_an_unsampled_request_too() -> None:

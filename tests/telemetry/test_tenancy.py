@@ -67,6 +67,11 @@ def test_the_own_key_comes_before_the_general_one() -> None:
     assert chosen_tenancy().tenant(with_baggage(tenant_id="other", specdecode_tenant_id="own")) == "own"
 
 
+@pytest.mark.parametrize(("value", "tenant"), [("acme;ttl=3", "acme"), ("acme ; a=1;b=2", "acme"), (";ttl=3", None)])
+def test_properties_of_a_baggage_entry_are_no_part_of_the_tenant(value: str, tenant: str | None) -> None:
+    assert chosen_tenancy().tenant(baggage.set_baggage("tenant.id", value, Context())) == tenant
+
+
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
 def test_what_callers_send_becomes_short_and_printable(text: str) -> None:
     found = chosen_tenancy().tenant(baggage.set_baggage("tenant.id", text, Context()))

@@ -63,6 +63,7 @@ def test_an_answer_without_a_generation(
     assert found.get(Attr.ERROR_TYPE) == (str(status) if status >= 500 else None)
     (point,) = telemetry.points("http.server.request.duration")
     assert point.labels.get(Attr.HTTP_RESPONSE_STATUS_CODE) == status
+    assert_conformant(spans=telemetry.spans())
     assert telemetry.points("specdecode.request.started") == []
 
 
