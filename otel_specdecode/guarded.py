@@ -93,6 +93,7 @@ class RunningGuard:
             fixed: The baseline of its file, None without one.
         """
         policy = source.policy
+        self._declared_before: str | None = None
         self._source = source
         self._written: Mapping[Conditions, Usual] = {}
         self._trail: AuditTrail | None = None
@@ -181,7 +182,7 @@ class RunningGuard:
         if planner() is self._guard:
             plan_by(None)
             show_guard(None)
-            declare_guard(None)
+            declare_guard(self._declared_before)
         if _running is self:
             _running = None
         atexit.unregister(self.close)
@@ -198,7 +199,9 @@ class RunningGuard:
         enforces = self.policy.mode == "enforce"
         promised = {name: value for name, value in asdict(self.policy.degraded_slo).items() if value is not None}
         show_guard(GuardView(self._guard.scopes, self._guard.without_baseline, enforces, promised))
-        declare_guard(self.policy.digest)
+        before = declare_guard(self.policy.digest)
+        if before != self.policy.digest:  # in the child of a fork it is declared already
+            self._declared_before = before
         looking = threading.Thread(
             target=self._keep_looking, args=(self._ended,), name="otel-specdecode-guard", daemon=True
         )

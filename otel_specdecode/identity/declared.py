@@ -107,16 +107,20 @@ def declare(
     return made
 
 
-def declare_guard(policy: str | None) -> None:
-    """Declare the policy of the guard that runs now, beside all that was declared before; None: none runs any more.
+def declare_guard(policy: str | None) -> str | None:
+    """Declare the policy of the guard that runs now, beside all that was declared before.
 
     Args:
-        policy: `sha256:` and its digest.
+        policy: `sha256:` and its digest; None: no guard runs.
+
+    Returns:
+        What was declared in its place before.
     """
     global _current
     before = declared()
     with _lock:
         _current = replace(before, guard_policy=policy)
+    return before.guard_policy
 
 
 def declared() -> Declared:
