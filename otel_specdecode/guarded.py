@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,8 +30,10 @@ from otel_specdecode.generation.request import Method
 from otel_specdecode.guard.audit import AuditTrail
 from otel_specdecode.guard.baseline import Conditions, Usual
 from otel_specdecode.guard.baseline_file import read_baseline, write_baseline
+from otel_specdecode.guard.calibration import PROMPTS
+from otel_specdecode.guard.canary_file import CanaryFile
 from otel_specdecode.guard.drafts import Drafts
-from otel_specdecode.guard.guard import Guard
+from otel_specdecode.guard.guard import CONTROL, Guard
 from otel_specdecode.guard.machine import MachineState
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.policy_file import PolicyFile, read_policy
@@ -106,6 +108,7 @@ class RunningGuard:
             )
             tell.append(self._trail.write)
         self._guard = Guard(policy, tell=tell, fixed=fixed)
+        self._canaries = None if source.canary_file is None else CanaryFile(source.canary_file)
         self._ended = threading.Event()
         self._take_slot()
         self._look()
@@ -156,6 +159,21 @@ class RunningGuard:
         """Tell of a quality canary: whether a prompt with a known answer got that answer."""
         tell_canary(passed)
         self._guard.canary(passed)
+
+    def calibrate(
+        self, generate: Callable[[str], object], prompts: Iterable[str] = PROMPTS, *, method: Method = "draft_model"
+    ) -> None:
+        """Fill the baseline before the first user comes: run prompts without their draft.
+
+        Args:
+            generate: Generates for a prompt as the program does for a user, with the draft, to the end; 128 tokens or
+                more say most.
+            prompts: What to run; those that come with the package are short.
+            method: What proposes tokens.
+        """
+        for prompt in prompts:
+            with PlannedRequest(Plan(0, CONTROL, CONTROL, method=method)):
+                generate(prompt)
 
     def drafts(self, load: Callable[[], Draft], load_lighter: Callable[[], Draft] | None = None) -> Drafts[Draft]:
         """Return a draft that can be let go of, which makes that a rung of the ladder.
@@ -239,6 +257,8 @@ class RunningGuard:
                 self._guard.flag(chosen_by_environment != _OFF)
             elif self._source.flag_file is not None:
                 self._guard.flag(_flag_of(self._source.flag_file))
+            for passed in () if self._canaries is None else self._canaries.news():
+                self.canary(passed)
         except Exception as error:
             report_fault("the guard could not look at the machine", error)
 

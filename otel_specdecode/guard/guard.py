@@ -180,7 +180,7 @@ class Guard:
     def _progress(self, request: Request, who: Who, delta: Delta, input_tokens: int | None, now: float) -> None:
         if not request.decodes or request.batch_size is not None:
             return
-        self._settle()
+        # The tokens came while it ran: what ended meanwhile, itself included, is only taken back with the next plan.
         self._service.add(delta.counts.tokens, now)
         conditions = self._machine.conditions(request, input_tokens, self._service.running)
         self._meet(request, conditions)
@@ -228,7 +228,6 @@ class Guard:
         request, timing = record.request, record.timing
         if not request.decodes or request.batch_size is not None:
             return
-        self._settle()
         conditions = self._met.pop(id(request), None)
         if conditions is None:
             conditions = self._machine.conditions(request, record.facts.input_tokens, self._service.running)

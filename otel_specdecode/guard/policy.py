@@ -256,6 +256,7 @@ class Policy(Table, frozen=True, kw_only=True):
         on_error: What a policy that cannot be used does to a program without code of its own: `refuse` stops it,
             `disable` goes on without guard.
         flag_file: A file that switches speculation off while its first line is `off`; relative to the policy's folder.
+        canary_file: A file to whose end each quality canary adds a line, `pass` or `fail`; likewise.
         scope: For whom one decision counts.
         windows: What a measure is made of.
         triggers: The rules, by name.
@@ -271,6 +272,7 @@ class Policy(Table, frozen=True, kw_only=True):
     mode: Mode = "observe_only"
     on_error: Literal["refuse", "disable"] = "refuse"
     flag_file: str | None = None
+    canary_file: str | None = None
     scope: Scope = field(default_factory=Scope)
     windows: Windows = field(default_factory=Windows)
     triggers: dict[str, Trigger] = field(default_factory=default_triggers)

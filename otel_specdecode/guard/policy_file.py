@@ -58,6 +58,11 @@ class PolicyFile:
         return self._resolved(self.policy.flag_file)
 
     @property
+    def canary_file(self) -> Path | None:
+        """The policy's `canary_file`."""
+        return self._resolved(self.policy.canary_file)
+
+    @property
     def baseline_file(self) -> Path | None:
         """The policy's `baseline.file`."""
         return self._resolved(self.policy.baseline.file)

@@ -46,8 +46,9 @@ def broken_rules(parts: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
         parts: Its tables and values, by key.
         folder: What relative paths start from.
     """
-    if "flag_file" in parts:
-        yield from _path(("flag_file",), parts["flag_file"], folder, wants_folder=False)
+    for key in ("flag_file", "canary_file"):
+        if key in parts:
+            yield from _path((key,), parts[key], folder, wants_folder=False)
     if "triggers" in parts:
         yield from _triggers(parts["triggers"])
     rules: dict[type, Any] = {Ladder: _ladder, Probe: _probe, DegradedSLO: _degraded_slo}

@@ -34,6 +34,7 @@ def facts(read: PolicyFile) -> Grid:
         ("probes after", f"{policy.probe.cool_down:,g} s, {policy.probe.share:.1%} of sessions"),
         ("baseline", _baseline(policy)),
         ("flag file", policy.flag_file or "none"),
+        ("canary file", policy.canary_file or "none"),
         ("audit", policy.audit.folder or "no file"),
     ):
         grid.add_row(name, Text(text))

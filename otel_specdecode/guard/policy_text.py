@@ -29,6 +29,7 @@ SCHEMA_FILE: Final = "docs/reference/guard-policy.schema.json"
 
 EXAMPLES: Final[dict[tuple[str, ...], Any]] = {
     ("flag_file",): "speculation",
+    ("canary_file",): "canary",
     ("baseline", "file"): "baseline.json",
     ("baseline", "write"): "baseline.json",
     ("budget", "share_of_streams"): 0.5,

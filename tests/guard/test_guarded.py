@@ -1,4 +1,4 @@
-"""A running guard in a program: what it tells, its files, its draft's memory, and that all is as before without it."""
+"""A running guard in a program: what it tells, how it begins and ends, and what the environment says."""
 
 from __future__ import annotations
 
@@ -7,116 +7,37 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("msgspec", reason="needs the [guard] extra")
 pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
-import mlx.core as mx
-import mlx_lm
-from click.testing import CliRunner
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracerProvider
 
 import otel_specdecode
-from otel_specdecode import guarded as joint
-from otel_specdecode.cli import main
 from otel_specdecode.generation.plan import planner
-from otel_specdecode.guard.baseline_file import BaselineError, read_baseline
-from otel_specdecode.guard.policy import Audit, Baseline, Policy, Trigger
-from otel_specdecode.guard.trail import read_trail
+from otel_specdecode.guard.baseline_file import BaselineError
+from otel_specdecode.guard.policy import Baseline, Policy
 from otel_specdecode.guard_from_environment import GUARD_POLICY, start_guard_from_environment
-from otel_specdecode.guarded import RunningGuard, running_guard, start_guard
+from otel_specdecode.guarded import running_guard, start_guard
 from otel_specdecode.telemetry import listener
 from otel_specdecode.telemetry.guarding import show_guard
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
-from otel_specdecode.tiny_pair import PROMPTS, chat_tokens, model_path
 from tests.guard.joined import (
     guarded,
     on_behalf_of,
     paths,
     policy,
-    run_until,
     transitions,
     violations,
 )
+from tests.guard.pair import ALWAYS, K, Models, latest, opens, wait_for
 
-pytestmark = pytest.mark.mlx
-
-K = 4
-STORY = PROMPTS[0]
-ALWAYS = 0.99
-"""An accept rate that no window has: the first one trips."""
-
-
-class Models:
-    """The tiny pair."""
-
-    def __init__(self) -> None:
-        """Load it once."""
-        with capture():
-            self.target, self.tokenizer = mlx_lm.load(str(model_path("target")))
-            self.draft = load("draft")
-
-    def run(self, draft: Any = None, text: str = STORY, tokens: int = 24) -> list[int]:
-        """Make one request."""
-        return [int(each.token) for each in self.stream(draft, text, tokens)]
-
-    def stream(self, draft: Any = None, text: str = STORY, tokens: int = 24) -> Iterator[Any]:
-        """Ask for tokens."""
-        asked = {} if draft is None else {"draft_model": draft, "num_draft_tokens": K}
-        prompt = chat_tokens(self.tokenizer, text)
-        running: Iterator[Any] = mlx_lm.stream_generate(self.target, self.tokenizer, prompt, max_tokens=tokens, **asked)
-        return running
-
-
-def load(name: Any) -> Any:
-    """Load a draft."""
-    return mlx_lm.load(str(model_path(name)))[0]
-
-
-@pytest.fixture(scope="module")
-def models() -> Models:
-    """One pair for all tests."""
-    return Models()
-
-
-@pytest.fixture
-def telemetry() -> Iterator[Telemetry]:
-    """MLX-LM instrumented into memory."""
-    with capture() as captured:
-        yield captured
-
-
-@pytest.fixture(autouse=True)
-def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the machine and at files."""
-    monkeypatch.setattr(joint, "LOOK_EVERY", 0.02)
-
-
-def opens(models: Models, telemetry: Telemetry) -> None:
-    """Make requests until the guard lets none speculate any more."""
-    run_until(lambda: bool(transitions(telemetry)), lambda: models.run(models.draft), 10)
-
-
-def latest(telemetry: Telemetry, metric: str, key: str | None = None) -> dict[Any, float]:
-    """A metric's points by one of their labels."""
-    return {None if key is None else point.labels[key]: point.value for point in telemetry.points(metric)}
-
-
-def wait_for(seen: Callable[[], bool]) -> None:
-    """Wait for something that another thread does.
-
-    Raises:
-        AssertionError: It does not within 20 s.
-    """
-    ticks = threading.Event()
-    run_until(seen, lambda: ticks.wait(0.02), 1000)
+pytestmark = [pytest.mark.mlx, pytest.mark.usefixtures("looks_often")]
 
 
 # What it tells
@@ -213,172 +134,6 @@ def test_a_flag_file_switches_speculation_off_and_on_while_the_program_runs(
         models.run(models.draft)
     reasons = [dict(span.attributes or {}).get(Attr.SPECDECODE_FALLBACK_REASON) for span in telemetry.spans()]
     assert [reason == "feature_flag" for reason in reasons] == [True, False, True, False, True]
-
-
-# Planned in code, with a draft that can be let go of
-
-
-def unloads(**more: Any) -> Policy:
-    """A policy that goes down the ladder by windows of rounds, and unloads at the first canary that fails."""
-    made = policy(ALWAYS, action="down", cool_down=0.01, **more)
-    triggers = {**made.triggers, "quality_canary": Trigger(above=1, action="unload")}
-    return Policy(**{**{key: getattr(made, key) for key in made.__struct_fields__}, "triggers": triggers})
-
-
-def in_code(guard: RunningGuard, models: Models, drafts: Any) -> int | None:
-    """Make a request by a plan that is asked for in code; return its draft length."""
-    with guard.plan(engine="mlx", model="target", draft_length=K, tenant="acme") as plan:
-        models.run(drafts.get(plan))
-    length: int | None = plan.draft_length
-    return length
-
-
-def test_a_draft_is_replaced_by_the_lighter_one_and_then_let_go_of(models: Models, telemetry: Telemetry) -> None:
-    """Its memory is free then, nothing loads it again under pressure, and spans say what was asked for."""
-    loads: list[str] = []
-    size = mx.zeros((1 << 20,)).nbytes
-
-    def loading(name: str, weight: int) -> Callable[[], Any]:
-        def loaded() -> Any:
-            loads.append(name)
-            draft = load("draft-kd" if name == "draft" else "draft-weak")
-            draft.ballast = mx.ones((weight << 20,))
-            mx.eval(draft.ballast)
-            return draft
-
-        return loaded
-
-    with guarded(unloads()) as guard:
-        drafts = guard.drafts(loading("draft", 8), loading("lighter", 2))
-        before = mx.get_active_memory()
-        in_code(guard, models, drafts)
-        assert mx.get_active_memory() > before + 7 * size
-
-        def on_rung(name: str) -> bool:
-            return any(each["rung"] == name for each in transitions(telemetry))
-
-        run_until(lambda: on_rung("lighter"), lambda: in_code(guard, models, drafts), 60)
-        in_code(guard, models, drafts)
-        assert loads == ["draft", "lighter"]
-        assert mx.get_active_memory() < before + 4 * size
-        guard.canary(False)
-        assert transitions(telemetry)[-1]["rung"] == "unloaded"
-        assert mx.get_active_memory() < before + size
-        telemetry.clear()
-        assert {in_code(guard, models, drafts) for _ in range(20)} == {0}
-        assert loads == ["draft", "lighter"]
-        assert set(paths(telemetry)) == {("autoregressive", "fallback", "quality_canary", 0)}
-        found = dict(telemetry.spans()[0].attributes or {})
-        assert found[Attr.SPECDECODE_REQUESTED_MODE] == "speculative"
-        assert found[Attr.SPECDECODE_METHOD] == "draft_model"
-        assert violations(telemetry) == []
-
-
-def test_requests_that_leave_their_draft_away_by_the_plan_are_the_baseline(
-    models: Models, telemetry: Telemetry
-) -> None:
-    """The control cohort of a program that asks for plans in code."""
-    control = Baseline(share=0.5, most_share=0.5, requests=3)
-    with guarded(policy(0.01, baseline=control)) as guard:
-        drafts = guard.drafts(lambda: models.draft)
-        for _ in range(12):
-            in_code(guard, models, drafts)
-        found = paths(telemetry)
-        assert found["autoregressive", "control", "control", 0] == 6
-        assert found["speculative", "normal", None, K] == 6
-        assert latest(telemetry, "specdecode.guard.scopes_without_baseline") == {None: 0}
-        assert violations(telemetry) == []
-
-
-# Its files
-
-
-def test_transitions_are_in_a_trail_that_the_command_reads(
-    models: Models, telemetry: Telemetry, tmp_path: Path
-) -> None:
-    """With what was measured, and no text of anybody."""
-    with guarded(policy(ALWAYS, audit=Audit(folder=str(tmp_path / "audit")))):
-        opens(models, telemetry)
-    shown = CliRunner().invoke(main, ["guard", "log", str(tmp_path / "audit")])
-    assert shown.exit_code == 0
-    assert "accept_rate" in shown.output
-    (entry,) = read_trail(tmp_path / "audit").entries
-    (told,) = transitions(telemetry)
-    assert entry.transition.value == told["value"]
-    assert entry.transition.rung_after == "autoregressive"
-
-
-def test_an_open_breaker_is_open_in_the_next_process(models: Models, telemetry: Telemetry, tmp_path: Path) -> None:
-    """Its state is on the disk, under the policy that it was made by."""
-    audit = Audit(folder=str(tmp_path / "audit"), state=True)
-    with guarded(policy(ALWAYS, audit=audit)):
-        opens(models, telemetry)
-    telemetry.clear()
-    with guarded(policy(ALWAYS, audit=audit)):
-        models.run(models.draft)
-    assert set(paths(telemetry)) == {("autoregressive", "fallback", "accept_rate", 0)}
-    telemetry.clear()
-    with guarded(policy(0.98, audit=audit)):
-        models.run(models.draft)
-    assert set(paths(telemetry)) == {("speculative", "normal", None, K)}
-
-
-FORKS = """
-import os, sys
-from pathlib import Path
-from otel_specdecode.generation.plan import Ask, planner
-from otel_specdecode.guard.policy import Audit, Policy
-from otel_specdecode.guarded import start_guard
-guard = start_guard(Policy(mode="enforce", audit=Audit(folder=sys.argv[1], state=True)))
-ask = Ask("mlx", "target", "draft_model", 4)
-assert not planner().plan(ask).autoregressive
-child = os.fork()
-guard.switch(False)
-assert planner().plan(ask).fallback_reason == "feature_flag"
-if not child:
-    guard.switch(True)
-    assert not planner().plan(ask).autoregressive
-guard.close()
-assert planner() is None
-if not child:
-    os._exit(0)
-_, status = os.waitpid(child, 0)
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
-
-
-def test_the_child_of_a_fork_plans_on_with_files_of_its_own(tmp_path: Path) -> None:
-    """What is switched in one is not in the other."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS, str(tmp_path / "audit")], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    entries = read_trail(tmp_path / "audit").entries
-    by_process: dict[str, list[str]] = {}
-    for entry in entries:
-        by_process.setdefault(entry.process, []).append(entry.transition.after)
-    assert sorted(by_process.values()) == [["open"], ["open", "closed"]]
-
-
-def test_a_process_without_a_draft_writes_the_baseline_of_one_with(
-    models: Models, telemetry: Telemetry, tmp_path: Path
-) -> None:
-    """No code: a key of its policy, and the file is there while it runs."""
-    (tmp_path / "measuring.toml").write_text('[baseline]\nwrite = "baseline.json"\nrequests = 3\n')
-    with guarded(tmp_path / "measuring.toml"):
-        for _ in range(4):
-            models.run()
-        wait_for((tmp_path / "baseline.json").exists)
-    (usual,) = read_baseline(tmp_path / "baseline.json").values()
-    assert usual.requests >= 3
-    assert usual.round_seconds
-    (tmp_path / "held.toml").write_text('mode = "enforce"\n[baseline]\nsource = "file"\nfile = "baseline.json"\n')
-    telemetry.clear()
-    with guarded(tmp_path / "held.toml"):
-        for _ in range(3):
-            models.run(models.draft)
-        assert set(paths(telemetry)) == {("speculative", "normal", None, K)}
-        assert latest(telemetry, "specdecode.guard.scopes_without_baseline") == {None: 0}
 
 
 # Beginning and ending

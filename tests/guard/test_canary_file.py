@@ -1,0 +1,69 @@
+"""Results of quality canaries out of a file that somebody else writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_specdecode.guard.canary_file import CanaryFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "canary"
+
+
+def add(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_each_line_that_is_added_is_told_once(path: Path) -> None:
+    add(path, "fail\n")
+    results = CanaryFile(path)
+    assert results.news() == []
+    add(path, "pass\nFAIL\n  pass \n")
+    assert results.news() == [True, False, True]
+    assert results.news() == []
+
+
+def test_a_line_counts_when_it_is_whole(path: Path) -> None:
+    results = CanaryFile(path)
+    add(path, "pass\nfa")
+    assert results.news() == [True]
+    add(path, "il\n")
+    assert results.news() == [False]
+
+
+def test_other_lines_are_no_results(path: Path) -> None:
+    results = CanaryFile(path)
+    add(path, "\npassed\n# fail\nfail\n")
+    assert results.news() == [False]
+
+
+def test_a_file_that_is_begun_anew_is_read_from_its_beginning(path: Path) -> None:
+    add(path, "pass\npass\n")
+    results = CanaryFile(path)
+    path.write_text("fail\n")
+    assert results.news() == [False]
+    path.unlink()
+    assert results.news() == []
+    add(path, "fail\n")
+    assert results.news() == [False]
+
+
+def test_a_line_without_an_end_does_not_stop_those_after_it(path: Path) -> None:
+    results = CanaryFile(path)
+    add(path, "x" * 200_000 + "\nfail\n")
+    assert [result for _ in range(5) for result in results.news()] == [False]
+
+
+@given(st.binary(max_size=400))
+def test_whatever_is_in_it_raises_nothing(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("canary") / "results"
+    results = CanaryFile(path)
+    path.write_bytes(content)
+    assert all(type(result) is bool for result in results.news())
