@@ -30,7 +30,7 @@ stack: | $(BIN)/python ## collector and Prometheus as local programs, with our r
 	@$(BIN)/python -m collector.stack
 
 test: $(VENV)/.installed-dev ## all tests, the slow ones too
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: python-of-generators $(VENV)/.installed-dev ## style, format, types, and whether generated files are up to date
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,8 +33,9 @@ from otel_specdecode.guard.baseline import Conditions, Usual
 from otel_specdecode.guard.baseline_file import read_baseline, write_baseline
 from otel_specdecode.guard.calibration import PROMPTS
 from otel_specdecode.guard.canary_file import CanaryFile
+from otel_specdecode.guard.deciding import CONTROL
 from otel_specdecode.guard.drafts import Drafts
-from otel_specdecode.guard.guard import CONTROL, Guard
+from otel_specdecode.guard.guard import Guard
 from otel_specdecode.guard.machine import MachineState
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.policy_file import PolicyFile, read_policy
@@ -51,6 +53,8 @@ LOOK_EVERY = 5.0
 
 _OFF = "off"
 _LONGEST_FLAG = 64
+_LONGEST_LOOK = 1.0
+"""Seconds for which a look that goes on, at what may hang, holds up the end."""
 
 Draft = TypeVar("Draft")
 
@@ -81,7 +85,8 @@ class PlannedRequest:
 
     def __exit__(self, *_: object) -> None:
         """Leave the context as it was."""
-        chosen.reset(self._tokens.pop())
+        with suppress(ValueError):  # a generator that is closed in another context, which has no plan to lose
+            chosen.reset(self._tokens.pop())
 
 
 class RunningGuard:
@@ -205,6 +210,8 @@ class RunningGuard:
             _running = None
         atexit.unregister(self.close)
         self._ended.set()
+        if self._looking is not threading.current_thread():
+            self._looking.join(_LONGEST_LOOK)  # else both would write the baseline
         if self._trail is not None:
             self._trail.close()
         self._save()
@@ -220,10 +227,10 @@ class RunningGuard:
         before = declare_guard(self.policy.digest)
         if before != self.policy.digest:  # in the child of a fork it is declared already
             self._declared_before = before
-        looking = threading.Thread(
+        self._looking = threading.Thread(
             target=self._keep_looking, args=(self._ended,), name="otel-specdecode-guard", daemon=True
         )
-        looking.start()
+        self._looking.start()
 
     def _keep_looking(self, ended: threading.Event) -> None:
         self._take_slot()
@@ -242,25 +249,38 @@ class RunningGuard:
         self._slot = slot
 
     def _look(self) -> None:
-        try:
-            state = watch.state()
-            self._guard.machine(
-                MachineState(
-                    state.power_mode.value,
-                    state.thermal_state.value,
-                    state.memory_pressure.value,
-                    state.swap_used.value,
-                )
+        """Look at everything, the flag first: one that cannot be looked at keeps nobody from the others."""
+        for what, look in (
+            ("the feature flag", self._look_at_flag),
+            ("its canaries", self._look_at_canaries),
+            ("the machine", self._look_at_machine),
+        ):
+            try:
+                look()
+            except Exception as error:
+                report_fault(f"the guard could not look at {what}", error)
+
+    def _look_at_flag(self) -> None:
+        chosen_by_environment = os.environ.get(SPECULATION, "").strip().lower()
+        if chosen_by_environment:
+            self._guard.flag(chosen_by_environment != _OFF)
+        elif self._source.flag_file is not None:
+            self._guard.flag(_flag_of(self._source.flag_file))
+
+    def _look_at_canaries(self) -> None:
+        for passed in () if self._canaries is None else self._canaries.news():
+            self.canary(passed)
+
+    def _look_at_machine(self) -> None:
+        state = watch.state()
+        self._guard.machine(
+            MachineState(
+                state.power_mode.value,
+                state.thermal_state.value,
+                state.memory_pressure.value,
+                state.swap_used.value,
             )
-            chosen_by_environment = os.environ.get(SPECULATION, "").strip().lower()
-            if chosen_by_environment:
-                self._guard.flag(chosen_by_environment != _OFF)
-            elif self._source.flag_file is not None:
-                self._guard.flag(_flag_of(self._source.flag_file))
-            for passed in () if self._canaries is None else self._canaries.news():
-                self.canary(passed)
-        except Exception as error:
-            report_fault("the guard could not look at the machine", error)
+        )
 
     def _save(self) -> None:
         if self._slot is not None:
@@ -310,11 +330,15 @@ def running_guard() -> RunningGuard | None:
 
 
 def _flag_of(path: Path) -> bool:
-    """Return whether a flag file leaves speculation on: one that is not there, or says anything but `off`, does."""
+    """Return whether a flag file leaves speculation on: one that is not there, or says anything but `off`, does.
+
+    Raises:
+        OSError: It is there and cannot be read: what it said last counts.
+    """
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.readline(_LONGEST_FLAG).strip().lower() != _OFF
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
 
 

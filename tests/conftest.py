@@ -57,17 +57,16 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of the generator compare files of the source tree.
+    """Marks the tests of the generator, which compare files of the source tree, and has programs run first.
 
-    Of several processes one runs the programs and the long tests, and each file's tests run in one.
+    Their files take minutes each: where several processes share the tests, none of them should come last.
     """
     for item in items:
-        alone = item.get_closest_marker("e2e") or item.get_closest_marker("slow")
-        item.add_marker(pytest.mark.xdist_group("programs" if alone else str(item.path.relative_to(ROOT))))
         if item.path.is_relative_to(ROOT / "tests" / "semconv"):
             item.add_marker("source")
+    items.sort(key=lambda item: not item.path.is_relative_to(ROOT / "tests" / "e2e"))
 
 
 def _threads() -> set[threading.Thread]:

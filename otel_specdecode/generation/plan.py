@@ -65,6 +65,8 @@ class Permit:
 
     def release(self) -> None:
         """Give it back, unless it was: of several threads one pops the only element."""
+        if not self._held:
+            return
         try:
             give_back = self._held.pop()
         except IndexError:
@@ -74,9 +76,9 @@ class Permit:
     __del__ = release
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
-    """How a request is to run.
+    """How a request is to run. Nobody changes one; it is not frozen, as making such a one takes four times as long.
 
     Attributes:
         draft_length: Most tokens that may be proposed at once; None: as asked for; 0: autoregressively.
@@ -88,6 +90,7 @@ class Plan:
         permit: Held while it runs; None where nobody counts.
         method: What would have proposed, of a plan that a program asked for itself: it may leave the draft away then,
             and its call tells no more of one. None where the call tells.
+        as_asked: Whether nobody decided: the call is left as it is, and counted at most.
     """
 
     draft_length: int | None = None
@@ -97,6 +100,7 @@ class Plan:
     decided: int = field(default=0, compare=False)
     permit: Permit | None = field(default=None, compare=False, repr=False)
     method: Method | None = None
+    as_asked: bool = field(default=False, compare=False)
 
     @property
     def autoregressive(self) -> bool:
@@ -110,7 +114,7 @@ class Plan:
         return min(asked, self.draft_length)
 
 
-AS_ASKED = Plan()
+AS_ASKED = Plan(as_asked=True)
 """The plan of a request that nobody decides about."""
 
 
@@ -131,7 +135,7 @@ def planned(request: Request, plan: Plan) -> Request:
     """Return a request as it runs under a plan."""
     if plan.method is not None and plan.autoregressive and request.method == "none" and request.decodes:
         request = replace(request, requested_mode="speculative", method=plan.method)
-    elif plan is AS_ASKED or request.mode == "autoregressive":
+    elif plan.as_asked or request.mode == "autoregressive":
         return request
     length = plan.length(request.draft_max_tokens)
     if length != 0:

@@ -43,7 +43,7 @@ class Transition:
         reason: Value of `specdecode.fallback.reason` that requests have from it; None where it lets speculate again.
         value: What was measured, None where nothing was.
         threshold: The bound, None where there is none.
-        samples: Rounds, requests, failures or seconds that the value is of.
+        samples: Rounds, requests, failures or readings of the machine that the value is of.
         window_seconds: From the first to the last of them.
         policy: Digest of the policy.
         observe_only: Whether requests run as asked nevertheless.

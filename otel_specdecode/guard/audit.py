@@ -173,7 +173,7 @@ class AuditTrail:
         orders = [each for each in work if isinstance(each, _Order)]
         for each in work:
             if isinstance(each, Transition):
-                self._add(lambda number, each=each: transition_line(number, each))  # type: ignore[misc]
+                self._add(partial(transition_line, transition=each))
         kept = self._write_lines()
         self._retrying = not kept
         if self._afterwards is not None and len(work) > len(orders):
@@ -206,7 +206,7 @@ class AuditTrail:
                 lost, self._lost = self._lost, 0
             if lost:
                 warn_once("lines of the guard's audit trail were lost; it tells how many")
-                self._add(lambda number: loss_line(number, self._clock(), lost))
+                self._add(partial(loss_line, at=self._clock(), count=lost))
                 self._files.append(self._lines)
         except Exception as error:
             report_fault("the guard's audit trail cannot be written now; its lines are kept and tried again", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,7 +143,9 @@ class Baseline:
         passes, ratios = 0, []
         for found in filter(None, map(self._found.get, each)):
             usual = found.usual_pass()
-            for _, count, seconds in itertools.takewhile(lambda one: one[0] >= since, reversed(found.passes)):
+            for at, count, seconds in reversed(found.passes):
+                if at < since:
+                    break
                 passes += count
                 ratios.append(seconds / count / usual if usual else 1.0)
         return quantile(ratios, 0.5) if passes >= ENOUGH_PASSES else None
@@ -156,10 +157,14 @@ class Baseline:
         ratios = []
         for conditions in each:
             usual = self.requests(conditions, now)
-            if usual is None or not usual.time_per_token_p50:
+            median = None if usual is None else usual.time_per_token_p50
+            if not median:
                 continue
-            newest = itertools.takewhile(lambda one: one[0] >= since, reversed(self._found[conditions].requests))
-            ratios += [per_token / usual.time_per_token_p50 for _, per_token, _ in newest if per_token]
+            for at, per_token, _ in reversed(self._found[conditions].requests):
+                if at < since:
+                    break
+                if per_token:
+                    ratios.append(per_token / median)
         return quantile(ratios, 0.5) if len(ratios) >= ENOUGH_REQUESTS else None
 
     def requests(self, conditions: Conditions, now: float) -> Usual | None:
@@ -179,6 +184,23 @@ class Baseline:
     def thin(self, conditions: Conditions, now: float) -> bool:
         """Return whether there are too few requests of a combination."""
         return self.requests(conditions, now) is None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is numbers of before."""
+        return self._fixed is not None
+
+    def fixed_output(self, conditions: Conditions) -> dict[str, float]:
+        """Return the tokens a second of numbers of before, by how many requests ran at once; none of what is added.
+
+        Args:
+            conditions: All but the number of requests at once.
+        """
+        return {
+            each.band: usual.tokens_per_second
+            for each, usual in (self._fixed or {}).items()
+            if usual.tokens_per_second and each._replace(band=conditions.band) == conditions
+        }
 
     def all(self, now: float) -> dict[Conditions, Usual]:
         """Return all that is known."""
@@ -214,8 +236,11 @@ def band_of(running: int) -> str:
 
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the nearest-rank quantile of at least one value."""
-    ordered = sorted(values)
-    return ordered[min(max(-int(-share * len(ordered) // 1) - 1, 0), len(ordered) - 1)]
+    return _ranked(sorted(values), share)
+
+
+def _ranked(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(max(math.ceil(share * len(ordered)) - 1, 0), len(ordered) - 1)]
 
 
 def as_rows(known: Mapping[Conditions, Usual]) -> list[dict[str, Any]]:
@@ -255,12 +280,12 @@ def _or_none(seconds: float | None) -> float | None:
 
 
 def _usual(found: _Requests) -> Usual:
-    per_token = [each for _, each, _ in found.requests if each is not None]
+    per_token = sorted(each for _, each, _ in found.requests if each is not None)
     first = [each for _, _, each in found.requests if each is not None]
     return Usual(
         round_seconds=found.usual_pass(),
-        time_per_token_p50=quantile(per_token, 0.5) if per_token else None,
-        time_per_token_p95=quantile(per_token, 0.95) if per_token else None,
+        time_per_token_p50=_ranked(per_token, 0.5) if per_token else None,
+        time_per_token_p95=_ranked(per_token, 0.95) if per_token else None,
         time_to_first_token_p50=quantile(first, 0.5) if first else None,
         requests=len(found.requests),
     )

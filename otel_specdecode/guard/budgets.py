@@ -27,6 +27,8 @@ class Budgets:
         """
         self._budget = budget
         self._most = most
+        self._limit = float(budget.draft_tokens_per_minute or 0)
+        """Most of an account, and what a minute adds."""
         self._limits = budget.share_of_streams is not None or budget.draft_tokens_per_minute is not None
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
@@ -51,7 +53,8 @@ class Budgets:
     def begin(self, tenant: str, now: float) -> None:
         """Take that a stream of a tenant began to speculate."""
         if self._limits:
-            self._account(tenant, now).streams += 1
+            account = self._accounts.get(tenant) or self._account(tenant, now)
+            account.streams += 1
 
     def end(self, tenant: str) -> None:
         """Take that one ended."""
@@ -72,7 +75,7 @@ class Budgets:
             account.streams = 0
 
     def _account(self, tenant: str, now: float) -> _Account:
-        limit = float(self._budget.draft_tokens_per_minute or 0)
+        limit = self._limit
         account = self._accounts.get(tenant)
         if account is None:
             account = self._accounts[tenant] = _Account(limit, now)
@@ -80,6 +83,7 @@ class Budgets:
                 self._accounts.popitem(last=False)
         else:
             self._accounts.move_to_end(tenant)
-        account.left = min(account.left + limit * max(now - account.at, 0.0) / 60, limit)
+        if account.left < limit and now > account.at:
+            account.left = min(account.left + limit * (now - account.at) / 60, limit)
         account.at = now
         return account

@@ -20,7 +20,7 @@ class Chooser:
         """
         self._most = most
         self._due: OrderedDict[Hashable, float] = OrderedDict()
-        self._sessions: OrderedDict[tuple[Hashable, str], bool] = OrderedDict()
+        self._sessions: OrderedDict[tuple[Hashable, str | None], bool] = OrderedDict()
 
     def chooses(self, purpose: Hashable, share: float, session: str | None, *, first: bool = False) -> bool:
         """Return whether a request is one of the share.
@@ -33,21 +33,20 @@ class Chooser:
         """
         if session is None:
             return self._next(purpose, share, first)
-        key = (purpose, session)
-        found = self._sessions.get(key)
+        found = self.kept(purpose, session)
         if found is None:
-            found = self._sessions[key] = self._next(purpose, share, first)
+            found = self._sessions[purpose, session] = self._next(purpose, share, first)
             if len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
-        else:
-            self._sessions.move_to_end(key)
         return found
 
-    def forget(self, purpose: Hashable) -> None:
-        """Choose anew for a purpose."""
-        self._due.pop(purpose, None)
-        for key in [key for key in self._sessions if key[0] == purpose]:
-            del self._sessions[key]
+    def kept(self, purpose: Hashable, session: str | None) -> bool | None:
+        """Return whether a session was chosen before, None if nothing was said of it."""
+        key = (purpose, session)
+        found = self._sessions.get(key)
+        if found is not None:
+            self._sessions.move_to_end(key)
+        return found
 
     def _next(self, purpose: Hashable, share: float, first: bool) -> bool:
         due = self._due.pop(purpose, 1.0 - share if first else 0.0) + share

@@ -29,7 +29,7 @@ class Drafts(Generic[Draft]):
             load_lighter: Loads one that takes less memory and time.
             freed: Called after the drafts were let go of, to have an allocator give memory back.
         """
-        self._load = {False: load, True: load_lighter or load}
+        self._load = {False: load} if load_lighter is None else {False: load, True: load_lighter}
         self._loaded: dict[bool, Draft] = {}
         self._freed = freed
         self._lock = threading.Lock()
@@ -42,11 +42,12 @@ class Drafts(Generic[Draft]):
         """
         if plan.autoregressive:
             return None
+        lighter = plan.lighter and True in self._load
         with self._lock:
-            if plan.lighter not in self._loaded:
-                self._loaded.pop(not plan.lighter, None)
-                self._loaded[plan.lighter] = self._load[plan.lighter]()
-            return self._loaded[plan.lighter]
+            if lighter not in self._loaded:
+                self._loaded.clear()
+                self._loaded[lighter] = self._load[lighter]()
+            return self._loaded[lighter]
 
     def unload(self) -> None:
         """Let go of the drafts: their memory is free as soon as no request runs with them."""

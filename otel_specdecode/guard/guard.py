@@ -8,39 +8,26 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Final
 
 from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.plan import AS_ASKED, Ask, Permit, Plan, Who
+from otel_specdecode.generation.plan import AS_ASKED, Ask, Plan, Who
 from otel_specdecode.generation.record import Record
-from otel_specdecode.generation.request import Cohort, Request
+from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta
 from otel_specdecode.generation.transition import Lane, State
 from otel_specdecode.guard.baseline import Baseline, Conditions, Usual
-from otel_specdecode.guard.breaker import Breaker, Change, Kind, Rung, rungs_of
-from otel_specdecode.guard.budgets import Budgets
-from otel_specdecode.guard.choosing import Chooser
-from otel_specdecode.guard.clocks import Clock, Clocks, Steady
+from otel_specdecode.guard.breaker import Breaker, Change, Kind
+from otel_specdecode.guard.clocks import Clocks, Steady
+from otel_specdecode.guard.deciding import CONTROL, PROBE, Decider
+from otel_specdecode.guard.flag import FeatureFlag
+from otel_specdecode.guard.ladder import Rung, rungs_of
 from otel_specdecode.guard.lanes import Lanes, LaneState, Names
 from otel_specdecode.guard.machine import Machine, MachineState
 from otel_specdecode.guard.policy import Policy
-from otel_specdecode.guard.service import ServiceMeter
+from otel_specdecode.guard.streams import Streams
 from otel_specdecode.guard.telling import Tell, Telling
 from otel_specdecode.guard.windows import Closed, are_passes
-
-FEATURE_FLAG: Final = "feature_flag"
-TENANT_BUDGET: Final = "tenant_budget"
-CONTROL: Final = "control"
-"""Cohort and fallback reason of the requests that are the baseline."""
-
-PROBE: Final = "probe"
-
-Decision = tuple["int | None", Cohort, "str | None", bool]
-"""Draft length, cohort, fallback reason and whether the draft is the lighter one."""
-
-_AS_ASKED: Final[Decision] = (None, "normal", None, False)
 
 MOST_MODELS = 256
 """Models of which the last conditions are kept."""
@@ -54,7 +41,9 @@ _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
 
 class Guard:
-    """Plans requests by a policy. Every method may be called on any thread; none blocks, none raises.
+    """Plans requests by a policy. Every method may be called on any thread and raises nothing.
+
+    None waits for anything but machine() and canary(), which may have a draft's memory freed.
 
     Attributes:
         policy: What it goes by.
@@ -72,7 +61,7 @@ class Guard:
 
         Args:
             policy: What it goes by.
-            tell: Called with each transition, on the thread that made it.
+            tell: Called with each transition, on any thread, maybe that of a request: it may not wait.
             fixed: A baseline of before, in place of the control cohort.
             clocks: Where time comes from.
         """
@@ -81,24 +70,22 @@ class Guard:
         self._steady = Steady(self._clocks.steady)
         self._telling = Telling(policy, tell, self._clocks.wall)
         self._digest = policy.digest
-        self._switch: bool | None = None
-        self._flag = True
+        self._observes = policy.mode == "observe_only"
         self._lighter = False
         now = self._steady.now()
         self._baseline = Baseline(policy.baseline.requests, policy.baseline.max_age, fixed)
         self._measured = Baseline(policy.baseline.requests, policy.baseline.max_age)
-        self._fixed = fixed
         self._lanes = Lanes(policy.scope.most)
         self._machine = Machine(policy, self._rungs(None), now)
-        self._budgets = Budgets(policy.budget, policy.scope.most)
-        self._chooser = Chooser(policy.scope.most * 10)
-        self._service = ServiceMeter()
+        self._streams = Streams(policy.budget, policy.scope.most, self._clocks.steady, self._steady)
+        self._flag = FeatureFlag()
+        self._decider = Decider(policy, self._flag, self._machine, self._streams, self._baseline)
         self._latest: dict[tuple[str | None, str | None], Conditions] = {}
         """Conditions of the last request of each model that speculated: those of a scope that is seen first."""
-        self._ended: SimpleQueue[tuple[float, bool, str | None]] = SimpleQueue()
         self._met: OrderedDict[int, Conditions] = OrderedDict()
         """Conditions of the last stretch of requests that run, by identity: when one is finished, others run."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Of the same thread again, since a signal's handler or a garbage collection may collect metrics in between."""
         _guards.add(self)
 
     # Before a request
@@ -115,9 +102,9 @@ class Guard:
             return AS_ASKED
 
     def _plan(self, ask: Ask, now: float) -> Plan:
-        self._settle()
+        self._streams.settle()
         if not ask.speculates:
-            return Plan(permit=self._begin(None, speculates=False, now=now))
+            return Plan(permit=self._streams.begin(None, speculates=False, now=now), as_asked=True)
         names = self._lane_of(ask.who, ask.provider, ask.model, ask.method)
         lane = self._lanes.find(names, ask.draft_length, self._new_lane, now)
         if lane.asked is not None and (ask.draft_length is None or ask.draft_length > lane.asked):
@@ -125,46 +112,14 @@ class Guard:
             lane.breaker.extend(self._rungs(lane.asked))
         change = lane.breaker.tick(now)
         if change is not None:
-            self._chooser.forget((PROBE, lane.lane))
             self._telling.add(lane.lane, change)
-        decision = _AS_ASKED if self.policy.mode == "observe_only" else self._decide(ask, lane, now)
-        permit = self._begin(ask.who.tenant, speculates=decision[0] != 0, now=now)
-        return Plan(*decision, lane.breaker.changes, permit)
-
-    def _decide(self, ask: Ask, lane: LaneState, now: float) -> Decision:
-        if not self.on:
-            return _without(FEATURE_FLAG)
-        session = ask.who.session
-        if self._is_control(lane, session, now):
-            return (0, CONTROL, CONTROL, False)
-        machine, breaker = self._machine.breaker, lane.breaker
-        if machine.rung.draft_length == 0:
-            return _without(machine.reason)
-        if breaker.state in ("open", "probing"):
-            probes = breaker.state == "probing" and not self._machine.is_pressed
-            share = self.policy.probe.share
-            if not probes or not self._chooser.chooses((PROBE, lane.lane), share, session, first=True):
-                return _without(breaker.reason)
-            rung = breaker.probe_rung
-            return (rung.draft_length, PROBE, None, rung.lighter)
-        for limiting in (machine, breaker):
-            if limiting.limits_streams and self._service.speculating >= self.policy.ladder.streams:
-                return _without(limiting.reason)
         tenant = ask.who.tenant
-        if tenant is not None and not self._budgets.allows(tenant, self._service.speculating, now):
-            return _without(TENANT_BUDGET)
-        one, other = machine.rung, breaker.rung
-        lengths = [rung.draft_length for rung in (one, other) if rung.draft_length is not None]
-        return (min(lengths, default=None), "normal", None, one.lighter or other.lighter)
-
-    def _is_control(self, lane: LaneState, session: str | None, now: float) -> bool:
-        wanted = self.policy.baseline
-        if self._fixed is not None or not wanted.share or wanted.source != CONTROL:
-            return False
-        conditions = lane.conditions or self._latest.get((lane.lane.provider, lane.lane.model))
-        more = lane.suspects or conditions is None or self._baseline.thin(conditions, now)
-        share = max(wanted.share, wanted.most_share) if more else wanted.share
-        return self._chooser.chooses((CONTROL, lane.lane.provider, lane.lane.model), share, session)
+        if self._observes:
+            return Plan(permit=self._streams.begin(tenant, speculates=True, now=now), as_asked=True)
+        met = lane.conditions or self._latest.get((ask.provider, ask.model))
+        decision = self._decider.decide(ask, lane, met, now)
+        permit = self._streams.begin(tenant, speculates=decision[0] != 0, now=now)
+        return Plan(*decision, lane.breaker.changes, permit)
 
     # While it runs, and after
 
@@ -181,8 +136,8 @@ class Guard:
         if not request.decodes or request.batch_size is not None:
             return
         # The tokens came while it ran: what ended meanwhile, itself included, is only taken back with the next plan.
-        self._service.add(delta.counts.tokens, now)
-        conditions = self._machine.conditions(request, input_tokens, self._service.running)
+        self._streams.service.add(delta.counts.tokens, now)
+        conditions = self._machine.conditions(request, input_tokens, self._streams.service.running)
         self._meet(request, conditions)
         if request.mode == "autoregressive":
             if are_passes(delta.pass_times):
@@ -190,7 +145,7 @@ class Guard:
                     kept.add_passes(conditions, len(delta.pass_times), sum(delta.pass_times) / 1e9, now)
             return
         if who.tenant is not None:
-            self._budgets.spend(who.tenant, delta.counts.proposed, now)
+            self._streams.budgets.spend(who.tenant, delta.counts.proposed, now)
         lane = self._lanes.get(self._lane_of(who, request.provider, request.model, request.method))
         if lane is None:
             return
@@ -230,7 +185,7 @@ class Guard:
             return
         conditions = self._met.pop(id(request), None)
         if conditions is None:
-            conditions = self._machine.conditions(request, record.facts.input_tokens, self._service.running)
+            conditions = self._machine.conditions(request, record.facts.input_tokens, self._streams.service.running)
         failed = record.ending.kind == "error"
         if request.mode == "autoregressive":
             for kept in () if failed else self._baselines(request):
@@ -242,13 +197,16 @@ class Guard:
         if not self._counts(request, lane.breaker):
             return
         lane.trace_id = trace_id or lane.trace_id
-        for closed in lane.failures.take(record, always=lane.breaker.state != "closed"):
-            self._judge(lane, "failures", closed, now)
-        if failed or not self._counts(request, lane.breaker):
+        failures = lane.failures.take(record, always=lane.breaker.state != "closed")
+        if failures is not None:
+            self._judge(lane, "failures", failures, now)
+            if not self._counts(request, lane.breaker):
+                return
+        if failed:
             return
         windows = self.policy.windows
         if lane.requests.is_stale(now, windows.max_age):
-            lane.forget_requests(self._service.mark())
+            lane.forget_requests(self._streams.service.mark())
         lane.requests.add(
             conditions,
             self._baseline,
@@ -259,10 +217,9 @@ class Guard:
             time_to_first_token=timing.time_to_first_token,
         )
         if lane.requests.requests >= windows.requests:
-            closed = lane.requests.close(
-                self._baseline, self._service.speedup(lane.mark, self._fixed_output(conditions))
-            )
-            lane.forget_requests(self._service.mark())
+            speedup = self._streams.service.speedup(lane.mark, self._baseline.fixed_output(conditions))
+            closed = lane.requests.close(self._baseline, speedup)
+            lane.forget_requests(self._streams.service.mark())
             self._judge(lane, "requests", closed, now)
 
     def machine(self, state: MachineState) -> None:
@@ -270,11 +227,12 @@ class Guard:
         try:
             with self._lock:
                 now = self._steady.now()
-                self._settle()
-                change = self._machine.take(state, self._service.running, now)
+                self._streams.settle()
+                change = self._machine.take(state, self._streams.service.running, now)
                 if change is not None:
                     self._telling.add(Lane(), change)
             self._telling.deliver()
+            self._telling.free()
         except Exception as error:
             report_fault("the guard could not take the state of the machine", error)
 
@@ -286,6 +244,7 @@ class Guard:
                 if change is not None:
                     self._telling.add(Lane(), change)
             self._telling.deliver()
+            self._telling.free()
         except Exception as error:
             report_fault("the guard could not take a canary's result", error)
 
@@ -293,28 +252,22 @@ class Guard:
 
     @property
     def on(self) -> bool:
-        """Whether speculation is switched on: by switch(), else by what the flag file said last."""
-        return self._flag if self._switch is None else self._switch
+        """Whether speculation is switched on: by switch(), else by what flag() was told last."""
+        return self._flag.on
 
     def switch(self, on: bool | None) -> None:
-        """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
-        with self._lock:
-            before, self._switch = self.on, on
-            self._flagged(before)
-        self._telling.deliver()
+        """Switch speculation on or off, whatever flag() is told; None leaves it to that."""
+        self._switch(lambda: self._flag.switch(on))
 
     def flag(self, on: bool) -> None:
-        """Take what the flag file says."""
-        with self._lock:
-            before, self._flag = self.on, on
-            self._flagged(before)
-        self._telling.deliver()
+        """Take what the flag file or the environment says."""
+        self._switch(lambda: self._flag.say(on))
 
     def unload_with(self, unload: Callable[[], None], *, lighter: bool) -> None:
-        """Free a draft's memory with a function, which makes that a rung; called on the thread that decides it.
+        """Free a draft's memory with a function, which makes that a rung.
 
         Args:
-            unload: Called when the rung is entered.
+            unload: Called by the next machine() or canary() after the rung was entered, never while a request waits.
             lighter: Whether there is a lighter draft too.
         """
         with self._lock:
@@ -346,7 +299,7 @@ class Guard:
         with self._lock:
             now = self._steady.now()
             return {
-                each: replace(usual, tokens_per_second=self._service.tokens_per_second(each.band))
+                each: replace(usual, tokens_per_second=self._streams.service.tokens_per_second(each.band))
                 for each, usual in self._measured.all(now).items()
             }
 
@@ -378,16 +331,21 @@ class Guard:
 
     def renew_in_child(self) -> None:
         """In the child of a fork: nothing of the parent's runs here. What was decided and learned stays."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._telling.renew()
-        self._service = ServiceMeter()
-        self._ended = SimpleQueue()
-        self._budgets.end_all()
+        self._streams.forget_all()
         self._met.clear()
         for lane in self._lanes.all():
             lane.forget({})
 
     # Inside
+
+    def _switch(self, turn: Callable[[], Change | None]) -> None:
+        with self._lock:
+            change = turn()
+            if change is not None:
+                self._telling.add(Lane(), change)
+        self._telling.deliver()
 
     def _judge(self, lane: LaneState, kind: Kind, closed: Closed, now: float) -> None:
         """Hand a full window to the breaker. After a change all windows begin anew: they were of another rung."""
@@ -398,19 +356,11 @@ class Guard:
         change = lane.breaker.window(kind, closed, now)
         if change is not None:
             self._telling.add(lane.lane, change, lane.trace_id)
-            lane.forget(self._service.mark())
-
-    def _flagged(self, before: bool) -> None:
-        if self.on == before:
-            return
-        state: State = "open" if before else "closed"
-        was: State = "closed" if before else "open"
-        names = ("as_asked", "autoregressive") if before else ("autoregressive", "as_asked")
-        self._telling.add(Lane(), Change(was, state, *names, "flag", FEATURE_FLAG if before else None))
+            lane.forget(self._streams.service.mark())
 
     def _counts(self, request: Request, breaker: Breaker) -> bool:
         """Return whether a speculative request was decided by where the breaker is now."""
-        if self.policy.mode == "observe_only":
+        if self._observes:
             return True
         wanted = PROBE if breaker.state == "probing" else "normal"
         return request.decided == breaker.changes and request.cohort == wanted
@@ -427,15 +377,6 @@ class Guard:
         if len(self._met) > MOST_RUNNING:
             self._met.popitem(last=False)
 
-    def _fixed_output(self, conditions: Conditions) -> dict[str, float]:
-        if self._fixed is None:
-            return {}
-        return {
-            each.band: usual.tokens_per_second
-            for each, usual in self._fixed.items()
-            if usual.tokens_per_second and each._replace(band=conditions.band) == conditions
-        }
-
     def _lane_of(self, who: Who, provider: str, model: str | None, method: str) -> Names:
         by = self.policy.scope.by
         key = who.tenant if by == "tenant" else who.session if by == "session" else None
@@ -446,34 +387,6 @@ class Guard:
 
     def _rungs(self, asked: int | None) -> tuple[Rung, ...]:
         return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=self._telling.unloads)
-
-    def _begin(self, tenant: str | None, *, speculates: bool, now: float) -> Permit:
-        self._service.change(1, int(speculates), now)
-        if speculates and tenant is not None:
-            self._budgets.begin(tenant, now)
-        return Permit(partial(_end, self._ended, self._clocks.steady, speculates, tenant))
-
-    def _settle(self) -> None:
-        """Take back the permits of requests that ended since."""
-        while not self._ended.empty():
-            try:
-                at, speculated, tenant = self._ended.get_nowait()
-            except Empty:
-                return
-            self._service.change(-1, -int(speculated), self._steady.at(at))
-            if speculated and tenant is not None:
-                self._budgets.end(tenant)
-
-
-def _end(
-    ended: SimpleQueue[tuple[float, bool, str | None]], clock: Clock, speculated: bool, tenant: str | None
-) -> None:
-    """Note that a request ended; maybe inside garbage collection, so without any lock."""
-    ended.put((clock(), speculated, tenant))
-
-
-def _without(reason: str | None) -> Decision:
-    return (0, "fallback", reason, False)
 
 
 def _renew_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from otel_specdecode.generation.record import Record
@@ -11,9 +11,11 @@ from otel_specdecode.generation.transition import Lane
 from otel_specdecode.guard.baseline import Conditions
 from otel_specdecode.guard.breaker import Breaker
 from otel_specdecode.guard.service import Mark
-from otel_specdecode.guard.windows import Closed, RequestWindow, RoundWindow
+from otel_specdecode.guard.windows import Closed, RequestWindow, RoundWindow, Values
 
-_OUT_OF_MEMORY = frozenset(("MemoryError",))
+_OUT_OF_MEMORY = "MemoryError"
+"""How the names of such errors end: NumPy has one of its own."""
+
 _NOT_THE_ENGINES = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "asyncio.exceptions.CancelledError"))
 _THE_CALLERS = frozenset(("ValueError", "TypeError"))
 """Before the first token: a prompt that is too long, an argument that does not exist."""
@@ -36,8 +38,8 @@ class Failures:
         self.out_of_memory = 0
         self.verifier_errors = 0
 
-    def take(self, record: Record, *, always: bool) -> Iterator[Closed]:
-        """Take how a speculative request ended; yield what there is to judge.
+    def take(self, record: Record, *, always: bool) -> Closed | None:
+        """Take how a speculative request ended; return what there is to judge.
 
         Args:
             record: The request.
@@ -45,17 +47,18 @@ class Failures:
         """
         name = record.ending.error_type if record.ending.kind == "error" else None
         if name in _NOT_THE_ENGINES or (not record.counts.tokens and (name in _THE_CALLERS or name is None)):
-            return
+            return None
         before = self.out_of_memory + self.verifier_errors
         if name is None:
             self.out_of_memory = self.verifier_errors = 0
-        elif name in _OUT_OF_MEMORY:
+        elif name.endswith(_OUT_OF_MEMORY):
             self.out_of_memory += 1
         else:
             self.verifier_errors += 1
-        if before or name is not None or always:
-            failed = {"out_of_memory": float(self.out_of_memory), "verifier_error": float(self.verifier_errors)}
-            yield Closed(failed, max(self.out_of_memory, self.verifier_errors, 1), 0.0)  # type: ignore[arg-type]
+        if not before and name is None and not always:
+            return None
+        values: Values = {"out_of_memory": float(self.out_of_memory), "verifier_error": float(self.verifier_errors)}
+        return Closed(values, max(self.out_of_memory, self.verifier_errors, 1), 0.0)
 
 
 @dataclass(slots=True)
@@ -85,6 +88,12 @@ class LaneState:
     trace_id: str | None = None
     mark: Mark = field(default_factory=dict)
     suspects: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> Names:
+        """What makes the lane."""
+        lane = self.lane
+        return (lane.scope, lane.key, lane.provider, lane.model, lane.method)
 
     def forget_rounds(self) -> None:
         """Begin a window of rounds."""
@@ -151,10 +160,8 @@ class Lanes:
         if not isinstance(saved, list):
             raise ValueError("no saved lanes")
         for found in [_restored(each, make, now) for each in saved]:
-            lane = found.lane
-            names = (lane.scope, lane.key, lane.provider, lane.model, lane.method)
-            self._spared.pop(names, None)
-            self._lanes[names] = found
+            self._spared.pop(found.names, None)
+            self._lanes[found.names] = found
             self._make_room()
 
     def _make_room(self) -> None:

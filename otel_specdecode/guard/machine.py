@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from otel_specdecode.generation.judgement import context_tier
 from otel_specdecode.generation.request import Request
 from otel_specdecode.guard.baseline import Conditions, band_of
-from otel_specdecode.guard.breaker import Breaker, Change, Rung
+from otel_specdecode.guard.breaker import Breaker, Change
+from otel_specdecode.guard.ladder import Rung
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.windows import Closed, Values
 

@@ -57,7 +57,8 @@ MEANING: Final[Mapping[Measure, str]] = {
     "out_of_memory": "Requests that ran out of memory, with none between them that went well.",
     "verifier_error": "Requests that ended in an error of the engine, with none between them that went well.",
     "quality_canary": "Quality canaries in a row that failed.",
-    "swap_growth": "Bytes of swap in use above what it was at the start, while requests run. Of the machine.",
+    "swap_growth": "Bytes of swap in use above those at the start, or since they last stood still for a cool-down, "
+    "while requests run. Of the machine.",
     "memory_pressure": "Seconds in a row that memory pressure is critical. Of the machine.",
     "thermal_state": "Seconds in a row that the thermal state is serious or critical. Of the machine.",
 }

@@ -1,4 +1,4 @@
-"""Tells of transitions in their order, and has memory freed, while nobody holds the guard's lock."""
+"""Tells of transitions in their order, and has memory freed where no request waits for that."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Telling:
         self._tell = list(tell)
         self._unload: list[Callable[[], None]] = []
         self._wall = wall
-        self._waiting: deque[tuple[Transition, bool]] = deque()
+        self._waiting: deque[Transition] = deque()
+        self._frees = False
         self._lock = threading.Lock()
 
     @property
@@ -41,7 +42,7 @@ class Telling:
         return bool(self._unload)
 
     def unload_with(self, unload: Callable[[], None]) -> None:
-        """Call a function too, whenever the rung is entered that frees memory."""
+        """Call a function too, by free() after the rung was entered that frees memory."""
         self._unload.append(unload)
 
     def add(self, lane: Lane, change: Change, trace_id: str | None = None) -> None:
@@ -63,31 +64,38 @@ class Telling:
             self._observes,
             trace_id,
         )
-        unloads = change.rung_after == UNLOADED != change.rung_before and not self._observes
-        self._waiting.append((transition, unloads))
+        self._waiting.append(transition)
+        if change.rung_after == UNLOADED and not self._observes:
+            self._frees = True
 
     def deliver(self) -> None:
         """Tell what waits. One thread does it for all; what others add meanwhile is told by it too."""
         while self._waiting and self._lock.acquire(blocking=False):
             try:
                 while self._waiting:
-                    self._deliver(*self._waiting.popleft())
+                    self._deliver(self._waiting.popleft())
             finally:
                 self._lock.release()
+
+    def free(self) -> None:
+        """Have memory freed, if that was decided since the last time: it may take long."""
+        if not self._frees:
+            return
+        self._frees = False
+        for unload in self._unload:
+            try:
+                unload()
+            except Exception as error:
+                report_fault("a draft could not be unloaded", error)
 
     def renew(self) -> None:
         """In the child of a fork: what waits is the parent's."""
         self._lock = threading.Lock()
         self._waiting.clear()
 
-    def _deliver(self, transition: Transition, unloads: bool) -> None:
+    def _deliver(self, transition: Transition) -> None:
         for tell in self._tell:
             try:
                 tell(transition)
             except Exception as error:
                 report_fault("a transition of the guard could not be told", error)
-        for unload in self._unload if unloads else ():
-            try:
-                unload()
-            except Exception as error:
-                report_fault("a draft could not be unloaded", error)

@@ -10,6 +10,7 @@ import pytest
 from otel_specdecode.testing.capture import Telemetry, capture
 
 if TYPE_CHECKING:
+    from tests.guard.mlx_pair import Pair
     from tests.guard.pair import Models
 
 
@@ -19,6 +20,14 @@ def models() -> Models:
     from tests.guard.pair import Models
 
     return Models()
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Another one, with drafts that are bad and turn bad."""
+    from tests.guard.mlx_pair import Pair
+
+    return Pair(tmp_path_factory.mktemp("dialled"))
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
+"""The audit trail: its lines and files, and disks that are full, slow or away."""
+
 from __future__ import annotations
 
 import errno
 import json
 import os
-import random
 import shutil
-import signal
 import stat
 import subprocess
 import sys
 import threading
 import zlib
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,24 +20,20 @@ from otel_specdecode.generation.transition import Lane
 from otel_specdecode.guard import audit, audit_files
 from otel_specdecode.guard.trail import read_trail
 from otel_specdecode.version import __version__
-from tests.guard.trails import A_TRANSITION, NOON, POLICY, a_trail, files_in, transition, write_trail
+from tests.guard.trails import (
+    A_TRANSITION,
+    NOON,
+    POLICY,
+    PROGRAM,
+    a_trail,
+    environment,
+    files_in,
+    samples_in,
+    transition,
+    write_trail,
+)
 from tests.proc import wait_for
 from tests.programs import ROOT, run_program
-
-BEGIN = """
-    import errno, os, resource, signal, sys
-    from pathlib import Path
-    from otel_specdecode.guard.trail import read_trail
-    from tests.guard.trails import a_trail, transition
-    folder = Path(sys.argv[1])
-"""
-
-
-def read(folder: Path) -> list[float]:
-    """What the lines of a whole trail are about: the samples that the test numbered them by."""
-    trail = read_trail(folder)
-    assert (trail.unreadable, trail.missing, trail.unfinished) == (0, 0, 0)
-    return [entry.transition.samples for entry in trail.entries]
 
 
 def test_a_transition_is_one_line_with_everything_it_says(tmp_path: Path) -> None:
@@ -108,14 +103,14 @@ def test_what_comes_after_the_end_is_dropped(tmp_path: Path) -> None:
     assert trail.close()
     trail.write(transition(samples=2))
     assert trail.close()
-    assert read(tmp_path) == [1]
+    assert samples_in(tmp_path) == [1]
 
 
 def test_two_trails_of_one_start_do_not_share_a_file(tmp_path: Path) -> None:
     for number in range(3):
         write_trail(tmp_path, [transition(number, samples=number)], clock=lambda: NOON)
     assert len(list(tmp_path.iterdir())) == 3
-    assert read(tmp_path) == [0, 1, 2]
+    assert samples_in(tmp_path) == [0, 1, 2]
 
 
 def test_full_files_are_closed_and_the_newest_are_kept(tmp_path: Path) -> None:
@@ -126,7 +121,7 @@ def test_full_files_are_closed_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert foreign.exists()
     assert len(files) == 4  # and the one that was open
     assert all(2000 < path.stat().st_size <= 4096 for path in files[:-1])
-    kept = read(tmp_path)
+    kept = samples_in(tmp_path)
     assert kept == list(range(100 - len(kept), 100))
 
 
@@ -135,14 +130,14 @@ def test_many_lines_at_once_are_spread_over_files(tmp_path: Path) -> None:
     for number in range(500):
         trail.write(transition(number, samples=number))
     assert trail.close()
-    assert read(tmp_path) == list(range(500))
+    assert samples_in(tmp_path) == list(range(500))
     assert max(path.stat().st_size for path in tmp_path.iterdir()) <= 4096
 
 
 def test_a_line_larger_than_a_file_has_one_of_its_own(tmp_path: Path) -> None:
     long = replace(A_TRANSITION, lane=Lane("tenant", "a" * 10_000))
     write_trail(tmp_path, [transition(0, samples=0), long, transition(2, samples=2)], most_bytes=4096)
-    assert read(tmp_path) == [0, 200, 2]
+    assert samples_in(tmp_path) == [0, 200, 2]
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -164,7 +159,7 @@ def test_a_clock_beside_all_years_disturbs_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_said_in_json_is_counted_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     odd = replace(A_TRANSITION, lane=Lane("tenant", object()))  # type: ignore[arg-type]
     write_trail(tmp_path, [odd, transition(samples=1)])
-    assert read(tmp_path) == [1]
+    assert samples_in(tmp_path) == [1]
     assert read_trail(tmp_path).lost == 1
     assert "could not be put into its audit trail (TypeError)" in caplog.text
 
@@ -181,7 +176,7 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_what_was_kept_comes_later
     folder.parent.unlink()
     assert trail.flush(10)
     assert trail.close()
-    assert read(folder) == [0, 1, 2, 3, 4]
+    assert samples_in(folder) == [0, 1, 2, 3, 4]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "in the way" not in caplog.text
 
@@ -196,7 +191,7 @@ def test_lines_that_wait_are_tried_again_without_a_further_one(tmp_path: Path) -
     folder.parent.unlink()
     wait_for(lambda: folder.exists() and read_trail(folder).entries)
     assert trail.close()
-    assert read(folder) == [1]
+    assert samples_in(folder) == [1]
 
 
 def test_lines_beyond_the_bound_are_lost_and_counted_in_a_line(tmp_path: Path) -> None:
@@ -210,7 +205,7 @@ def test_lines_beyond_the_bound_are_lost_and_counted_in_a_line(tmp_path: Path) -
     assert trail.flush(10)
     trail.write(transition(99, samples=99))
     assert trail.close()
-    assert read(folder) == [*range(10), 99]
+    assert samples_in(folder) == [*range(10), 99]
     assert read_trail(folder).lost == 15
     (path,) = folder.iterdir()
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -225,7 +220,7 @@ def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     trail.write(transition(2, samples=2))
     assert trail.close()
-    assert read(folder) == [2]
+    assert samples_in(folder) == [2]
 
 
 def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
@@ -238,7 +233,7 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
     trail.write(transition(2, samples=2))
     assert trail.close()
     assert moved.read_bytes() == content
-    assert read(tmp_path / "trail") == [2]
+    assert samples_in(tmp_path / "trail") == [2]
     both = read_trail([moved, tmp_path / "trail"])
     assert ([entry.number for entry in both.entries], both.missing) == ([1, 2], 0)
 
@@ -256,7 +251,7 @@ def test_what_fsync_did_not_take_is_written_to_another_file(tmp_path: Path, monk
         trail.write(transition(2, samples=2))
         assert not trail.flush(10)
     assert trail.close()
-    assert read(tmp_path) == [1, 2]
+    assert samples_in(tmp_path) == [1, 2]
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -280,7 +275,7 @@ def test_a_disk_that_hangs_holds_up_neither_writers_nor_the_end(
     assert not trail.close(timeout=0.01)
     goes_on.set()
     assert trail.close(timeout=10)
-    assert read(tmp_path) == list(range(100))
+    assert samples_in(tmp_path) == list(range(100))
     assert read_trail(tmp_path).lost == 900
 
 
@@ -295,14 +290,14 @@ def test_state_can_be_saved_after_each_batch_and_a_failure_of_that_stops_nothing
 
     write_trail(tmp_path, [transition(samples=1), transition(samples=2)], afterwards=afterwards)
     assert on == [audit.THREAD_NAME] * 2
-    assert read(tmp_path) == [1, 2]
+    assert samples_in(tmp_path) == [1, 2]
     assert "a secret" not in caplog.text
 
 
 def test_a_full_disk_loses_nothing_and_tears_no_line(tmp_path: Path) -> None:
     """The limit on the size of files stands for the disk: it too takes a part of a line and then nothing."""
     run_program(
-        BEGIN
+        PROGRAM
         + """
     trail = a_trail(folder)
     for limit in (700, 1000, 1234, 5000):
@@ -317,7 +312,7 @@ def test_a_full_disk_loses_nothing_and_tears_no_line(tmp_path: Path) -> None:
     """,
         str(tmp_path),
     )
-    assert read(tmp_path) == [limit for limit in (700, 1000, 1234, 5000) for _ in range(10)]
+    assert samples_in(tmp_path) == [limit for limit in (700, 1000, 1234, 5000) for _ in range(10)]
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -348,7 +343,7 @@ print([entry.transition.samples for entry in read_trail(folder).entries] == list
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(tmp_path), sys.executable, program]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=_environment(), check=False
+            command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=environment(), check=False
         )
     except FileNotFoundError:
         pytest.skip("no program to mount a file system with")
@@ -360,7 +355,7 @@ print([entry.transition.samples for entry in read_trail(folder).entries] == list
 def test_a_read_only_folder_is_written_to_once_it_can_be(tmp_path: Path) -> None:
     """As another user where this one is root, whom no mode stops."""
     told = run_program(
-        BEGIN
+        PROGRAM
         + """
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
@@ -381,126 +376,3 @@ def test_a_read_only_folder_is_written_to_once_it_can_be(tmp_path: Path) -> None
         str(tmp_path),
     )
     assert told == "[1]\n"
-
-
-def test_the_child_of_a_fork_has_files_of_its_own(tmp_path: Path) -> None:
-    told = run_program(
-        BEGIN
-        + """
-    trail = a_trail(folder, most_bytes=4096, files=1)
-    for number in range(10):
-        trail.write(transition(number, samples=number))
-    assert trail.flush(10)
-    of_parent = {path: path.read_bytes() for path in folder.iterdir()}
-    child = os.fork()
-    if not child:
-        for number in range(100, 150):
-            trail.write(transition(number, samples=number))
-            assert trail.flush(10)
-        assert trail.close()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert {path: path.read_bytes() for path in of_parent} == of_parent
-    trail.write(transition(10, samples=10))
-    assert trail.close()
-    read = read_trail(folder)
-    assert read.is_whole
-    by_process = {}
-    for entry in read.entries:
-        by_process.setdefault(int(entry.process.partition("-")[0]), []).append(entry.transition.samples)
-    assert by_process[os.getpid()][-1] == 10
-    assert by_process[child][-1] == 149 and min(by_process[child]) >= 100
-    print("done")
-    """,
-        str(tmp_path),
-    )
-    assert told == "done\n"
-
-
-def test_a_fork_leaves_to_the_parent_what_the_parent_has_not_written_yet(tmp_path: Path) -> None:
-    run_program(
-        BEGIN
-        + """
-    (folder / "trail").write_text("in the way")
-    trail = a_trail(folder / "trail" / "of both")
-    trail.write(transition(samples=1))
-    assert not trail.flush(10)
-    (folder / "trail").unlink()
-    child = os.fork()
-    if not child:
-        trail.write(transition(samples=2))
-        sys.exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    """,
-        str(tmp_path),
-    )
-    trail = read_trail(tmp_path / "trail" / "of both")
-    assert sorted(entry.transition.samples for entry in trail.entries) == [1, 2]
-
-
-def test_a_program_that_ends_leaves_nothing_unwritten(tmp_path: Path) -> None:
-    run_program(
-        BEGIN
-        + """
-    trail = a_trail(folder)
-    for number in range(1000):
-        trail.write(transition(number, samples=number))
-    """,
-        str(tmp_path),
-    )
-    assert read(tmp_path) == list(range(1000))
-
-
-WORKER = """
-import sys
-from pathlib import Path
-from tests.guard.trails import a_trail, transition
-from otel_specdecode.generation.transition import Lane
-trail = a_trail(Path(sys.argv[1]), most_bytes=20_000, files=10_000)
-number = 0
-while True:
-    for _ in range(7):
-        number += 1
-        trail.write(transition(number, samples=number, lane=Lane("tenant", sys.argv[2])))
-    if trail.flush(60):
-        print(number, flush=True)
-"""
-
-
-def test_four_workers_that_are_killed_lose_at_most_what_they_were_writing(tmp_path: Path) -> None:
-    dice = random.Random()  # other moments each time
-    acknowledged: dict[str, int] = {}
-    with ExitStack() as running:
-        workers = [
-            running.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", WORKER, str(tmp_path), str(number)],
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=ROOT,
-                    env=_environment(),
-                )
-            )
-            for number in range(4)
-        ]
-        for name, worker in enumerate(workers):
-            running.callback(worker.kill)
-            assert worker.stdout is not None
-            for _ in range(dice.randint(1, 60)):
-                acknowledged[str(name)] = int(worker.stdout.readline())
-            worker.send_signal(signal.SIGKILL)
-            rest = worker.stdout.read().split("\n")[:-1]
-            acknowledged[str(name)] = int(rest[-1]) if rest else acknowledged[str(name)]
-    trail = read_trail(tmp_path)
-    assert (trail.unreadable, trail.missing, trail.lost) == (0, 0, 0)
-    assert trail.unfinished <= 4
-    times = [entry.transition.at for entry in trail.entries]
-    assert times == sorted(times)
-    for name, last in acknowledged.items():
-        numbers = [entry.transition.samples for entry in trail.entries if entry.transition.lane.key == name]
-        assert numbers == list(range(1, len(numbers) + 1))
-        assert last <= len(numbers) <= last + 14
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import to_builtins
 
-from otel_specdecode.guard.breaker import Breaker, Change, Kind, Rung, rungs_of
+from otel_specdecode.guard.breaker import Breaker, Change, Kind
+from otel_specdecode.guard.ladder import Rung, rungs_of
 from otel_specdecode.guard.policy import OF_FAILURES, OF_REQUESTS, OF_ROUNDS, OF_THE_MACHINE, Policy, Trigger
 from otel_specdecode.guard.windows import Closed
 from tests.guard.reference import Reference, Rule, rules_of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,8 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracerProvider
 
 import otel_specdecode
-from otel_specdecode.generation.plan import planner
+from otel_specdecode import guarded as guarded_module
+from otel_specdecode.generation.plan import chosen, planner
 from otel_specdecode.guard.baseline_file import BaselineError
 from otel_specdecode.guard.policy import Baseline, Policy
 from otel_specdecode.guard_from_environment import GUARD_POLICY, start_guard_from_environment
@@ -27,6 +30,7 @@ from otel_specdecode.telemetry import listener
 from otel_specdecode.telemetry.guarding import show_guard
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
+from tests.guard.asked import ASK
 from tests.guard.joined import (
     guarded,
     on_behalf_of,
@@ -134,6 +138,41 @@ def test_a_flag_file_switches_speculation_off_and_on_while_the_program_runs(
         models.run(models.draft)
     reasons = [dict(span.attributes or {}).get(Attr.SPECDECODE_FALLBACK_REASON) for span in telemetry.spans()]
     assert [reason == "feature_flag" for reason in reasons] == [True, False, True, False, True]
+
+
+def test_the_flag_counts_though_the_machine_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a file that cannot be read leaves what it said last."""
+    monkeypatch.setattr(guarded_module, "watch", None)
+    flag = tmp_path / "speculation"
+    (tmp_path / "policy.toml").write_text('mode = "enforce"\nflag_file = "speculation"\n')
+    flag.write_text("off\n")
+    with guarded(tmp_path / "policy.toml"):
+        plans = planner()
+        assert plans is not None
+        assert plans.plan(ASK).fallback_reason == "feature_flag"
+        flag.unlink()
+        flag.mkdir()
+        wait_for(lambda: "could not look at the feature flag" in caplog.text)
+        assert plans.plan(ASK).fallback_reason == "feature_flag"
+        flag.rmdir()
+        wait_for(lambda: not plans.plan(ASK).autoregressive)
+    assert "could not look at the machine" in caplog.text
+
+
+def test_a_planned_block_may_end_in_another_context() -> None:
+    """As that of a generator which somebody else closes."""
+    with guarded(policy()) as guard:
+
+        def answers() -> Iterator[bool]:
+            with guard.plan(engine="mlx", model="target", draft_length=K) as plan:
+                yield plan.autoregressive
+
+        begun = answers()
+        assert not contextvars.copy_context().run(next, begun)
+        begun.close()  # type: ignore[attr-defined]
+        assert chosen.get() is None
 
 
 # Beginning and ending

@@ -10,7 +10,8 @@ from otel_specdecode.generation.counts import Counts
 from otel_specdecode.generation.record import Ending, Facts, Record, Timing
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.transition import Lane
-from otel_specdecode.guard.breaker import Breaker, rungs_of
+from otel_specdecode.guard.breaker import Breaker
+from otel_specdecode.guard.ladder import rungs_of
 from otel_specdecode.guard.lanes import Failures, Lanes, LaneState
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.windows import Closed
@@ -120,8 +121,13 @@ def ended(error: str | None = None, *, kind: Any = None, tokens: int = 5) -> Rec
 
 
 def judged(failures: Failures, *records: Record, always: bool = False) -> list[tuple[float, float]]:
-    found = [closed.values for record in records for closed in failures.take(record, always=always)]
+    found = [closed.values for record in records if (closed := failures.take(record, always=always))]
     return [(values["out_of_memory"], values["verifier_error"]) for values in found]
+
+
+@pytest.mark.parametrize("error", ["MemoryError", "numpy._core._exceptions._ArrayMemoryError"])
+def test_what_runs_out_of_memory_is_known_by_the_end_of_its_name(error: str) -> None:
+    assert judged(Failures(), ended(error)) == [(1, 0)]
 
 
 def test_failures_count_until_one_goes_well() -> None:

@@ -103,12 +103,12 @@ def test_memory_is_bounded_and_totals_are_right() -> None:
     assert sum(load.cohorts.values()) == SESSIONS
     assert 0.019 < load.cohorts["control"] / SESSIONS < 0.021
     assert sum(guard.scopes().values()) == MOST
-    assert len(guard._budgets._accounts) <= MOST
-    assert len(guard._chooser._sessions) <= 10 * MOST
-    assert len(guard._chooser._due) <= 10 * MOST
+    assert len(guard._streams.budgets._accounts) <= MOST
+    assert len(guard._decider._chooser._sessions) <= 10 * MOST
+    assert len(guard._decider._chooser._due) <= 10 * MOST
     assert not guard._met
-    guard._settle()
-    assert (guard._service.running, guard._service.speculating) == (0, 0)
-    assert all(not account.streams for account in guard._budgets._accounts.values())
+    guard._streams.settle()
+    assert (guard._streams.service.running, guard._streams.service.speculating) == (0, 0)
+    assert all(not account.streams for account in guard._streams.budgets._accounts.values())
     # Two sessions in a row of a failing tenant trip, where neither is control: each turn of its two in five.
     assert 0.9 < load.opened / (SESSIONS / 2 / 10) <= 1

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_specdecode.guard.breaker import Change, rungs_of
+from otel_specdecode.guard.breaker import Change
+from otel_specdecode.guard.ladder import rungs_of
 from otel_specdecode.guard.machine import LONGEST_GAP, Machine, MachineState
 from otel_specdecode.guard.policy import Policy
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,14 +12,13 @@ pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
 import mlx.core as mx
 import mlx_lm
-from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
 from otel_specdecode.generation.plan import Plan
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.capture import Telemetry, capture
-from otel_specdecode.tiny_pair import PROMPTS, chat_tokens, model_path
-from otel_specdecode.tiny_pair.dial import with_noise
+from otel_specdecode.tiny_pair import chat_tokens
 from tests.guard.joined import (
     ROUNDS,
     RUNGS,
@@ -33,66 +31,9 @@ from tests.guard.joined import (
     transitions,
     violations,
 )
+from tests.guard.mlx_pair import EASY, HARD, TOKENS, Item, K, Pair, seen
 
 pytestmark = pytest.mark.mlx
-
-K = 4
-TOKENS = 40
-EASY, HARD = "Explain what an owl is.", PROMPTS[9]
-"""Of the weak draft: a prompt of which it guesses most tokens, and one of which it guesses few."""
-
-Item = tuple[int, str, bool, str | None]
-
-
-class Pair:
-    """The tiny pair, whose draft can be made good and bad while it is in use."""
-
-    def __init__(self, folder: Path) -> None:
-        """Load everything once."""
-        with capture():
-            self.target, self.tokenizer = mlx_lm.load(str(model_path("target")))
-            self.draft, _ = mlx_lm.load(str(model_path("draft-kd")))
-            self.weak, _ = mlx_lm.load(str(model_path("draft-weak")))
-            self.dialled, _ = mlx_lm.load(str(model_path("draft-kd")))
-        self._good = str(model_path("draft-kd") / "model.safetensors")
-        self._bad = str(with_noise(model_path("draft-kd"), folder / "bad", 1.0) / "model.safetensors")
-
-    def turn(self, good: bool) -> None:
-        """Give the dialled draft other weights."""
-        self.dialled.load_weights(self._good if good else self._bad)
-
-    def stream(self, prompt: Any = EASY, *, draft: Any = None, tokens: int = TOKENS, **options: Any) -> Iterator[Any]:
-        """Ask for tokens, with a draft if there is one."""
-        if isinstance(prompt, str):
-            prompt = chat_tokens(self.tokenizer, prompt)
-        if draft is not None:
-            options = {"num_draft_tokens": K, **options, "draft_model": draft}
-        running: Iterator[Any] = mlx_lm.stream_generate(
-            self.target, self.tokenizer, prompt, max_tokens=tokens, **options
-        )
-        return running
-
-    def run(self, prompt: Any = EASY, **options: Any) -> list[Item]:
-        """All that a caller sees of a request."""
-        return seen(self.stream(prompt, **options))
-
-
-def seen(stream: Iterator[Any]) -> list[Item]:
-    """What a caller sees of a stream."""
-    return [(int(each.token), each.text, bool(each.from_draft), each.finish_reason) for each in stream]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """One pair for all tests."""
-    return Pair(tmp_path_factory.mktemp("dialled"))
-
-
-@pytest.fixture
-def telemetry() -> Iterator[Telemetry]:
-    """MLX-LM instrumented into memory."""
-    with capture() as captured:
-        yield captured
 
 
 def greedy() -> dict[str, Any]:
@@ -301,96 +242,6 @@ def test_a_trigger_takes_a_shorter_draft_first_where_it_says_so(pair: Pair, tele
     assert [each["rung"] for each in transitions(telemetry)][:3] == ["k=3", "k=2", "autoregressive"]
     lengths = {length for *_, length in paths(telemetry)}
     assert {4, 3, 2} <= lengths
-
-
-class Turns:
-    """A talk with a prompt cache for both models, as programs keep one."""
-
-    def __init__(self, pair: Pair) -> None:
-        """Begin with empty caches."""
-        self.pair = pair
-        self.cache = [*make_prompt_cache(pair.target), *make_prompt_cache(pair.draft)]
-        self.layers = len(pair.target.layers)
-
-    def say(self, text: str, tokens: int = 24, **options: Any) -> list[int]:
-        """Ask with the cache of before; return the tokens of the answer."""
-        prompt = chat_tokens(self.pair.tokenizer, text)
-        options = {"draft": self.pair.draft, "tokens": tokens, "prompt_cache": self.cache, **options}
-        return [token for token, *_ in self.pair.run(prompt, **options)]
-
-
-MODES = [
-    pytest.param((Plan(), RUNGS["fallback"], Plan()), id="off and on"),
-    pytest.param((RUNGS["fallback"], Plan(), RUNGS["control"]), id="on and off"),
-    pytest.param((RUNGS["fallback"], RUNGS["fallback"], Plan(), Plan()), id="on late"),
-    pytest.param((Plan(), Plan(2), RUNGS["fallback"], Plan(3)), id="shorter, off, on"),
-]
-SAID = (EASY, "Count from 7 to 22.", "List 5 animals.", EASY)
-
-
-@pytest.mark.parametrize("trims", [0, 9])
-@pytest.mark.parametrize("modes", MODES)
-def test_a_prompt_cache_goes_through_a_switch_in_both_directions(
-    modes: tuple[Plan, ...], trims: int, pair: Pair
-) -> None:
-    """The tokens are those that the target's part of the cache alone gives, and the draft works again afterwards."""
-    turns, reference = Turns(pair), make_prompt_cache(pair.target)
-    held, layers = turns.cache, list(turns.cache[: turns.layers])
-    with capture() as telemetry:
-        for plan, said in zip(modes, SAID, strict=False):
-            _level(reference, turns.cache[: turns.layers])
-            prompt = chat_tokens(pair.tokenizer, said)
-            expected = [token for token, *_ in pair.run(prompt, tokens=24, prompt_cache=reference)]
-            telemetry.clear()
-            with planned(plan):
-                assert turns.say(said) == expected
-            if not plan.autoregressive:
-                found = dict(telemetry.span().attributes or {})
-                assert found[Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS] > 4
-            trim_prompt_cache(turns.cache, trims)
-        assert turns.cache is held
-        assert all(one is other for one, other in zip(turns.cache, layers, strict=False))
-        assert violations(telemetry) == []
-
-
-def _level(reference: list[Any], target: list[Any]) -> None:
-    """Take the reference to where the target's part is: a speculative run leaves out the entry of its last token."""
-    trim_prompt_cache(reference, max(reference[0].offset - target[0].offset, 0))
-    assert reference[0].offset == target[0].offset
-
-
-def test_a_draft_begins_anew_where_it_missed_a_turn(pair: Pair, telemetry: Telemetry) -> None:
-    """Its part of the cache would lack tokens in the middle; where it missed nothing it goes on."""
-    turns = Turns(pair)
-    turns.say(SAID[0])
-    own = turns.cache[-1]
-    with planned(Plan()):
-        turns.say(SAID[1])
-    assert turns.cache[-1] is own
-    with planned(RUNGS["fallback"]):
-        turns.say(SAID[2])
-    assert turns.cache[-1] is own
-    with planned(Plan()):
-        turns.say(SAID[3])
-    assert turns.cache[-1] is not own
-    assert turns.cache[-1].offset < turns.cache[0].offset / 2
-
-
-def test_a_quantised_prompt_cache_goes_through_a_switch(pair: Pair, telemetry: Telemetry) -> None:
-    """A layer that the engine replaces as it quantises it is replaced in the caller's own list."""
-    turns, reference = Turns(pair), make_prompt_cache(pair.target)
-    quantised = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0}
-    for plan, said in zip((RUNGS["fallback"], Plan(), RUNGS["fallback"]), SAID, strict=False):
-        if reference[0].offset:
-            _level(reference, turns.cache[: turns.layers])
-        prompt = chat_tokens(pair.tokenizer, said)
-        expected = [token for token, *_ in pair.run(prompt, tokens=24, prompt_cache=reference, **quantised)]
-        telemetry.clear()
-        with planned(plan):
-            assert turns.say(said, **quantised) == expected
-        assert all(type(layer).__name__ == "QuantizedKVCache" for layer in turns.cache[: turns.layers])
-        if not plan.autoregressive:
-            assert dict(telemetry.span().attributes or {})[Attr.SPECDECODE_DRAFT_ACCEPTED_TOKENS] > 4
 
 
 def test_nothing_else_of_a_call_is_touched(pair: Pair, telemetry: Telemetry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from otel_specdecode.generation.transition import Lane, Transition
 from otel_specdecode.guard.audit import AuditTrail
+from otel_specdecode.guard.trail import read_trail
+from tests.programs import ROOT
 
 NOON = 1_767_268_800_123_456_789
 """2026-01-01T12:00:00.123456789Z."""
@@ -33,6 +36,16 @@ A_TRANSITION = Transition(
 )
 
 
+PROGRAM = """
+    import errno, os, resource, signal, sys
+    from pathlib import Path
+    from otel_specdecode.guard.trail import read_trail
+    from tests.guard.trails import a_trail, transition
+    folder = Path(sys.argv[1])
+"""
+"""How a program begins that has a trail."""
+
+
 def transition(seconds: float = 0.0, **said: Any) -> Transition:
     """Return a transition some seconds after noon."""
     return replace(A_TRANSITION, at=NOON + int(seconds * 1e9), **said)
@@ -55,3 +68,15 @@ def write_trail(folder: Path, transitions: Iterable[Transition], **given: Any) -
 def files_in(folder: Path) -> list[Path]:
     """Return the files of a folder with one process's trail, in the order in which they were begun."""
     return sorted(folder.iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))
+
+
+def samples_in(folder: Path) -> list[float]:
+    """What the lines of a whole trail are about: the samples that the test numbered them by."""
+    trail = read_trail(folder)
+    assert (trail.unreadable, trail.missing, trail.unfinished) == (0, 0, 0)
+    return [entry.transition.samples for entry in trail.entries]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a program that is to find these tests."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))}

@@ -15,7 +15,7 @@ from otel_specdecode.engines.mlx_lm.passes import DraftStandIn, PassWatch, Targe
 from otel_specdecode.engines.mlx_lm.served import ServedCall
 from otel_specdecode.generation.faults import report_fault, report_fault_later
 from otel_specdecode.generation.observer import Content, Message, Relay, text_part
-from otel_specdecode.generation.plan import AS_ASKED, Ask, Plan, Who
+from otel_specdecode.generation.plan import Ask, Plan, Who
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.running import Generation
 from otel_specdecode.generation.stream import Outcome, watch
@@ -110,7 +110,7 @@ class StreamHooks:
         if served is not None:
             served.wait_no_more()
         plan = self._relay.plan(ticket, functools.partial(self._ask, self._outer_arguments, args, kwargs, served))
-        stream = wrapped(*args, **kwargs) if plan is AS_ASKED else self._planned(plan, wrapped, args, kwargs)
+        stream = wrapped(*args, **kwargs) if plan.as_asked else self._planned(plan, wrapped, args, kwargs)
         call = StreamCall(served)
 
         def request(generation: Generation) -> Request | None:
@@ -151,7 +151,7 @@ class StreamHooks:
         call = StreamCall()
         own_args, own_kwargs = args, kwargs
         plan = self._relay.plan(ticket, functools.partial(self._ask, arguments, args, kwargs, None))
-        if plan is not AS_ASKED:
+        if not plan.as_asked:
             args, kwargs = self._shortened(plan, arguments, args, kwargs)
 
         def request(generation: Generation) -> Request | None:
