@@ -53,8 +53,8 @@ BASELINE_MARK_S = 300
 NOT_IN_THIS_LOAD = {quiet.GUARD, quiet.SCRAPED, quiet.HTTP, quiet.NO_ALERT, quiet.HISTORY}
 """Why a panel may be empty here. All other reasons do not hold: the load has both engines, failures and a Mac."""
 
-RECORDED_ELSEWHERE = re.compile(r"http_completions|queue|bridge|usual")
-"""Recorded series that need an instrumented server, a scraped engine or hours of history; tests of those have them."""
+RECORDED_ELSEWHERE = re.compile(r"http_completions|queue|bridge|usual|degraded_slo")
+"""Recorded series that need an instrumented server, a scraped engine, a guard or hours of history; others test those."""
 
 
 @dataclass(frozen=True)
