@@ -54,7 +54,7 @@ NOT_IN_THIS_LOAD = {quiet.GUARD, quiet.SCRAPED, quiet.HTTP, quiet.NO_ALERT, quie
 """Why a panel may be empty here. All other reasons do not hold: the load has both engines, failures and a Mac."""
 
 RECORDED_ELSEWHERE = re.compile(r"http_completions|queue|bridge|usual|degraded_slo")
-"""Recorded series that need an instrumented server, a scraped engine, a guard or hours of history; others test those."""
+"""Recorded series that need an instrumented server, a scraped engine, a guard, or hours: others test those."""
 
 
 @dataclass(frozen=True)
