@@ -56,4 +56,5 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"{len(drafted)} tokens, {sum(drafted)} of them from the draft: {text}")
 
     guard.close()
-    subprocess.run(["otel-specdecode", "guard", "log", str(Path(folder) / "audit")], check=True)
+    command = Path(sys.executable).with_name("otel-specdecode")
+    subprocess.run([command, "guard", "log", Path(folder) / "audit"], check=True)
