@@ -211,7 +211,7 @@ class Breaker:
     def _is_held(self, trigger: Trigger, measure: Measure, value: float, bound: float, closed: Closed) -> bool:
         """Return whether a value keeps a trigger's bound with the margin that a way back needs."""
         if measure in OF_FAILURES:
-            return value < 1
+            return value <= 0
         margin = self._policy.probe.hysteresis
         kept = bound * (1 + margin if trigger.above is UNSET else 1 - margin)
         return not _is_broken(trigger, measure, value, kept, closed, 1 + margin)
