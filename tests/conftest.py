@@ -57,15 +57,15 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The tests of the generator compare files of the source tree. Marked here, `-m` can still leave them out."""
+    if item.path.is_relative_to(ROOT / "tests" / "semconv"):
+        item.add_marker("source")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of the generator, which compare files of the source tree, and has programs run first.
-
-    Their files take minutes each: where several processes share the tests, none of them should come last.
-    """
-    for item in items:
-        if item.path.is_relative_to(ROOT / "tests" / "semconv"):
-            item.add_marker("source")
+    """Has programs run first: their files take minutes, and none should come last where processes share the tests."""
     items.sort(key=lambda item: not item.path.is_relative_to(ROOT / "tests" / "e2e"))
 
 
