@@ -25,7 +25,10 @@ A_REQUEST = Target(20.0)
 ROUNDS = 27
 """Rounds of a stretch: those of about a second with a target pass of 26 ms."""
 
-WHO = [Who(f"tenant-{number % 50}", f"session-{number}") for number in range(500)]
+ASKS = [
+    Ask("mlx", "target", "draft_model", 4, "draft", "chat", Who(f"tenant-{number % 50}", f"session-{number}"))
+    for number in range(500)
+]
 
 
 def guard(*, requests: int = 500, repetitions: int = 30) -> Section:
@@ -63,10 +66,10 @@ def _by_tenant() -> Guard:
 
 def _fallen_back() -> Guard:
     made = _by_tenant()
-    for who in WHO:
+    for ask in ASKS:
         for _ in range(2):
-            plan = made.plan(_ask(who))
-            made.finish(_record(plan, "RuntimeError"), who)
+            plan = made.plan(ask)
+            made.finish(_record(plan, "RuntimeError"), ask.who)
     return made
 
 
@@ -78,42 +81,38 @@ GUARDS: dict[str, Callable[[], Guard]] = {
 }
 
 
-def _measure(made: Guard, each: Callable[[Guard], Callable[[Who], object]], requests: int, divisor: int) -> Measure:
+def _measure(made: Guard, each: Callable[[Guard], Callable[[Ask], object]], requests: int, divisor: int) -> Measure:
     take = each(made)
 
     def measure() -> float:
-        chosen = [WHO[number % len(WHO)] for number in range(requests)]
+        chosen = [ASKS[number % len(ASKS)] for number in range(requests)]
         began = time.thread_time_ns()
-        for who in chosen:
-            take(who)
+        for ask in chosen:
+            take(ask)
         return (time.thread_time_ns() - began) / requests / divisor / 1e3
 
     return measure
 
 
-def _stretch(made: Guard) -> Callable[[Who], object]:
-    for who in WHO:
-        made.plan(_ask(who))
+def _stretch(made: Guard) -> Callable[[Ask], object]:
+    for ask in ASKS:
+        made.plan(ask)
     request, delta = _record(Plan()).request, Delta(_counts(ROUNDS), [30_000_000] * ROUNDS)
-    return lambda who: made.progress(request, who, delta, 100)
+    return lambda ask: made.progress(request, ask.who, delta, 100)
 
 
-def _request(made: Guard) -> Callable[[Who], object]:
-    _stretch(made)(WHO[0])  # from then on it is known under which conditions requests run
-    asks = {who: _ask(who) for who in WHO}
-    records = {plan: _record(Plan(*plan)) for plan in ((None, "normal"), (0, "fallback"), (0, "control"), (2, "probe"))}
+def _request(made: Guard) -> Callable[[Ask], object]:
+    _stretch(made)(ASKS[0])  # from then on it is known under which conditions requests run
+    plans = (Plan(None, "normal"), Plan(0, "fallback"), Plan(0, "control"), Plan(2, "probe"))
+    records = {plan.cohort: _record(plan) for plan in plans}
 
-    def take(who: Who) -> None:
-        plan = made.plan(asks[who])
+    def take(ask: Ask) -> None:
+        plan = made.plan(ask)
         if plan.permit is not None:
             plan.permit.release()
-        made.finish(records[plan.draft_length, plan.cohort], who)
+        made.finish(records[plan.cohort], ask.who)
 
     return take
-
-
-def _ask(who: Who) -> Ask:
-    return Ask("mlx", "target", "draft_model", 4, "draft", "chat", who)
 
 
 def _counts(rounds: int) -> Counts:

@@ -18,7 +18,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.plan import Ask, Plan, Who, chosen, plan_by, planner
+from otel_specdecode.generation.plan import Ask, Choice, Plan, plan_by, planner
 from otel_specdecode.generation.request import Method
 from otel_specdecode.guard.audit import AuditTrail
 from otel_specdecode.guard.baseline import Conditions, Usual
@@ -43,7 +42,8 @@ from otel_specdecode.guard.saved import StateSlot, take_slot
 from otel_specdecode.identity.declared import declare_guard
 from otel_specdecode.telemetry.guarding import GuardView, show_guard
 from otel_specdecode.telemetry.host_metrics import watch
-from otel_specdecode.telemetry.listener import tell_canary, tell_transition
+from otel_specdecode.telemetry.listener import tell_baseline, tell_canary, tell_transition
+from otel_specdecode.telemetry.tenancy import who_calls
 
 SPECULATION = "OTEL_SPECDECODE_SPECULATION"
 """Environment variable: `off` switches speculation off where a guard runs, `on` leaves it. No flag file counts then."""
@@ -71,7 +71,7 @@ class PlannedRequest:
     def __init__(self, plan: Plan) -> None:
         """Take a plan."""
         self.plan = plan
-        self._tokens: list[Any] = []
+        self._choices: list[Choice] = []
 
     @property
     def speculates(self) -> bool:
@@ -80,13 +80,17 @@ class PlannedRequest:
 
     def __enter__(self) -> Plan:
         """Have the calls of this context run by the plan."""
-        self._tokens.append(chosen.set(self.plan))
+        self._choices.append(Choice(self.plan))
         return self.plan
 
     def __exit__(self, *_: object) -> None:
-        """Leave the context as it was."""
-        with suppress(ValueError):  # a generator that is closed in another context, which has no plan to lose
-            chosen.reset(self._tokens.pop())
+        """Have no further call run by the plan. One that no call ran by is no running request any more."""
+        # Of several threads with one plan each ends its own; the block of a generator may end in another context.
+        choice = next((each for each in reversed(self._choices) if each.is_here), self._choices[-1])
+        self._choices.remove(choice)
+        choice.end()
+        if not choice.taken and self.plan.permit is not None:
+            self.plan.permit.release()
 
 
 class RunningGuard:
@@ -112,7 +116,7 @@ class RunningGuard:
                 folder, policy.audit.most_bytes, policy.audit.files, policy=policy.digest, afterwards=self._save
             )
             tell.append(self._trail.write)
-        self._guard = Guard(policy, tell=tell, fixed=fixed)
+        self._guard = Guard(policy, tell=tell, tell_baseline=[tell_baseline], fixed=fixed)
         self._canaries = None if source.canary_file is None else CanaryFile(source.canary_file)
         self._ended = threading.Event()
         self._take_slot()
@@ -150,11 +154,13 @@ class RunningGuard:
             model: The target's name, as its spans have it.
             draft_length: The draft length that is asked for.
             method: What proposes tokens.
-            tenant: On whose behalf.
-            session: Its session: what a session was chosen for, it keeps.
+            tenant: On whose behalf; as the context's baggage says where that is None.
+            session: Its session, likewise: what a session was chosen for, it keeps.
         """
-        ask = Ask(engine, model, method, draft_length, who=Who(tenant, session))
-        return PlannedRequest(replace(self._guard.plan(ask), method=method))
+        who, unloads = who_calls(tenant, session), self._guard.unloaded[0]
+        name = None if model is None else str(model)
+        plan = self._guard.plan(Ask(engine, name, method, draft_length, who=who))
+        return PlannedRequest(replace(plan, method=method, who=who, unloads=unloads))
 
     def switch(self, on: bool | None) -> None:
         """Switch speculation on or off, whatever the flag file says; None leaves it to that file."""
@@ -187,7 +193,7 @@ class RunningGuard:
             load: Loads the draft.
             load_lighter: Loads one that takes less, which makes that a rung too.
         """
-        made = Drafts(load, load_lighter, freed=_give_memory_back)
+        made = Drafts(load, load_lighter, freed=_give_memory_back, unloaded=lambda: self._guard.unloaded)
         self._guard.unload_with(made.unload, lighter=load_lighter is not None)
         return made
 

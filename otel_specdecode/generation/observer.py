@@ -176,7 +176,7 @@ class Relay:
             ticket: Leave to record it.
             ask: Reads what it asks for; called only where somebody plans.
         """
-        plan, plans = chosen.get(), planner()
+        plan, plans = chosen(), planner()
         if plan is not None or plans is None:
             return AS_ASKED if plan is None else plan
         try:

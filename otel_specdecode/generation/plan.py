@@ -78,7 +78,8 @@ class Permit:
 
 @dataclass(slots=True)
 class Plan:
-    """How a request is to run. Nobody changes one; it is not frozen, as making such a one takes four times as long.
+    """How a request is to run. It is not frozen, as making such a one takes four times as long; keep_without() alone
+    changes one.
 
     Attributes:
         draft_length: Most tokens that may be proposed at once; None: as asked for; 0: autoregressively.
@@ -91,6 +92,8 @@ class Plan:
         method: What would have proposed, of a plan that a program asked for itself: it may leave the draft away then,
             and its call tells no more of one. None where the call tells.
         as_asked: Whether nobody decided: the call is left as it is, and counted at most.
+        who: For whom it was decided, of a plan that a program asked for itself; None where the call tells.
+        unloads: How often drafts had been let go of until then, of such a plan; None where nobody counts.
     """
 
     draft_length: int | None = None
@@ -101,6 +104,8 @@ class Plan:
     permit: Permit | None = field(default=None, compare=False, repr=False)
     method: Method | None = None
     as_asked: bool = field(default=False, compare=False)
+    who: Who | None = field(default=None, compare=False, repr=False)
+    unloads: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def autoregressive(self) -> bool:
@@ -112,6 +117,11 @@ class Plan:
         if self.draft_length is None or asked is None:
             return asked if self.draft_length is None else self.draft_length
         return min(asked, self.draft_length)
+
+    def keep_without(self, reason: str | None) -> None:
+        """Have the request run without its draft, which is no longer there, before its engine is called."""
+        self.draft_length, self.lighter, self.as_asked = 0, False, False
+        self.cohort, self.fallback_reason = "fallback", reason
 
 
 AS_ASKED = Plan(as_asked=True)
@@ -133,6 +143,10 @@ class Planner(Protocol):
 
 def planned(request: Request, plan: Plan) -> Request:
     """Return a request as it runs under a plan."""
+    if plan.who is not None:
+        request = replace(request, who=plan.who)
+    if plan.cohort == "bench":
+        return replace(request, cohort=plan.cohort)
     if plan.method is not None and plan.autoregressive and request.method == "none" and request.decodes:
         request = replace(request, requested_mode="speculative", method=plan.method)
     elif plan.as_asked or request.mode == "autoregressive":
@@ -158,5 +172,58 @@ def planner() -> Planner | None:
     return _planner
 
 
-chosen: ContextVar[Plan | None] = ContextVar("otel_specdecode_plan", default=None)
-"""The plan that a program asked for itself, for the calls it makes in this context."""
+class Choice:
+    """A plan that a program asked for itself, for the calls of a block; the blocks around it count again afterwards.
+
+    Blocks need not end in the order in which they began, nor in the context in which they did: those of generators do
+    as their readers please. So a block that ended is known as such wherever its choice is still seen.
+
+    Attributes:
+        taken: Whether a call ran by it.
+    """
+
+    __slots__ = ("_around", "_plan", "taken")
+
+    def __init__(self, plan: Plan) -> None:
+        """Have the calls of this context run by a plan from now on."""
+        self.taken = False
+        self._plan: Plan | None = plan
+        self._around = _choice()
+        _chosen.set(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it began in this context."""
+        seen = _chosen.get()
+        while seen is not None and seen is not self:
+            seen = seen._around
+        return seen is not None
+
+    def end(self) -> None:
+        """Have no call run by it any more."""
+        self._plan = None
+        _chosen.set(_choice())
+
+    def _innermost(self) -> Choice | None:
+        """Return this one, or what is around it where it ended."""
+        found: Choice | None = self
+        while found is not None and found._plan is None:
+            found = found._around
+        return found
+
+
+_chosen: ContextVar[Choice | None] = ContextVar("otel_specdecode_plan", default=None)
+
+
+def _choice() -> Choice | None:
+    seen = _chosen.get()
+    return None if seen is None else seen._innermost()
+
+
+def chosen() -> Plan | None:
+    """Return the plan that a program asked for itself for a call that is made now, None without one."""
+    choice = _choice()
+    if choice is None:
+        return None
+    choice.taken = True
+    return choice._plan

@@ -49,6 +49,7 @@ class Request:
         passes_shared: The decode passes belong to a batch: whoever runs that counts each of them once, if anybody does.
         queued: Seconds from when a server began to serve the request to its first resume; None outside of servers.
         decided: Of the plan that it runs by.
+        who: Tenant and session that its program named itself; None where its context tells.
         pair: What runs, as the room `identity` holds it; None where the engine does not tell.
     """
 
@@ -68,6 +69,7 @@ class Request:
     passes_shared: bool = False
     queued: float | None = None
     decided: int = field(default=0, compare=False, repr=False)
+    who: tuple[str | None, str | None] | None = field(default=None, compare=False, repr=False)
     pair: object = field(default=None, compare=False, repr=False)
 
     @property

@@ -19,12 +19,14 @@ class Delta:
     Attributes:
         counts: Tokens and closed passes; a pass still open is counted by the stretch that closes it.
         pass_times: Duration (ns) of each closed decode pass with its drafting, without the consumer's time.
+        pass_tokens: Tokens that each of those passes emitted.
         gaps: Time (ns) from each piece of text (a token, where every token is one) to the next, the consumer's time
             included.
     """
 
     counts: Counts = field(default_factory=Counts)
-    pass_times: Sequence[int] = ()
+    pass_times: list[int] = field(default_factory=list)
+    pass_tokens: list[int] = field(default_factory=list)
     gaps: Sequence[int] = ()
 
 
@@ -113,9 +115,10 @@ class Tally:
         self._chunked = stretch.chunks is not None
         delta.gaps = self._chunk_gaps(stretch.yields if stretch.chunks is None else stretch.chunks)
         if self._entries:
-            delta.pass_times = self._close_passes(stretch, waits, delta.counts)
+            self._close_passes(stretch, waits, delta)
         else:
             delta.pass_times = self._single_token_passes(waits, delta.counts)
+            delta.pass_tokens = [1] * len(delta.pass_times)
         delta.counts.tokens = len(waits)
         self._add_passes(stretch.passes, delta.counts)
         self.totals.add(delta.counts)
@@ -133,7 +136,7 @@ class Tally:
         """
         delta = Delta()
         if self._open is not None:
-            delta.pass_times = self._close(self._open, finished, delta.counts)
+            self._close(self._open, finished, delta)
             self.totals.add(delta.counts)
         if held_until is not None and self._last_yield is not None:
             self.consumer += max(held_until - self._last_yield, 0)
@@ -188,19 +191,17 @@ class Tally:
         self.tokens_after_first_burst += len(times)
         return times
 
-    def _close_passes(self, stretch: Stretch, waits: list[int], counts: Counts) -> list[int]:
-        """Give each token to the pass it came from and close every pass but the last; return their durations."""
-        times: list[int] = []
+    def _close_passes(self, stretch: Stretch, waits: list[int], delta: Delta) -> None:
+        """Give each token to the pass it came from and close every pass but the last."""
         taken = 0
         for start, proposed in zip(stretch.starts, stretch.proposed, strict=True):
             upto = start - self.totals.tokens
-            self._give(waits[taken:upto], counts)
+            self._give(waits[taken:upto], delta.counts)
             taken = upto
             if self._open is not None:
-                times += self._close(self._open, True, counts)
+                self._close(self._open, True, delta)
             self._open = _OpenPass(start == self._segment_start, proposed)
-        self._give(waits[taken:], counts)
-        return times
+        self._give(waits[taken:], delta.counts)
 
     def _give(self, waits: list[int], counts: Counts) -> None:
         if self._open is None:
@@ -211,19 +212,24 @@ class Tally:
             self._open.emitted += len(waits)
             self._open.time += sum(waits)
 
-    def _close(self, closing: _OpenPass, finished: bool, counts: Counts) -> list[int]:
-        """Count a pass; return its duration, or nothing where it emitted nothing or cannot be told from prefill."""
+    def _close(self, closing: _OpenPass, finished: bool, delta: Delta) -> None:
+        """Count a pass; time it, unless it emitted nothing or cannot be told from prefill."""
         if closing.proposed:
-            counts.add_round(closing.proposed, closing.emitted, finished and closing.emitted > 0)
+            delta.counts.add_round(closing.proposed, closing.emitted, finished and closing.emitted > 0)
         else:
-            counts.plain_passes += 1
+            delta.counts.plain_passes += 1
         if not closing.emitted:
-            return []
+            return
+        time = closing.time
         if not closing.leads:
-            self.after_first_burst += closing.time
+            self.after_first_burst += time
             self.tokens_after_first_burst += closing.emitted
-            return [closing.time]
-        return [] if self._prefill_in_wait is None else [closing.time - self._prefill_in_wait]
+        elif self._prefill_in_wait is None:
+            return
+        else:
+            time -= self._prefill_in_wait
+        delta.pass_times.append(time)
+        delta.pass_tokens.append(closing.emitted)
 
     def _add_passes(self, passes: PassCounts, counts: Counts) -> None:
         if not passes.known:

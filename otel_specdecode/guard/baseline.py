@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from typing import Any, NamedTuple
+
+from otel_specdecode.generation.comparison import Standing
 
 MOST_CONDITIONS = 256
 """Combinations that are kept; of more, the one that was written longest ago is forgotten."""
@@ -66,16 +70,28 @@ class Usual:
 
 
 class _Requests:
-    """Requests of one combination, and stretches of their passes, newest last."""
+    """When requests of one combination ended, what they took, and stretches of their passes; newest last."""
 
-    __slots__ = ("passes", "requests", "round_seconds", "since_usual", "usual")
+    __slots__ = (
+        "passes",
+        "requests",
+        "round_seconds",
+        "since_usual",
+        "times_per_token",
+        "times_to_first_token",
+        "usual",
+        "were_enough",
+    )
 
     def __init__(self) -> None:
-        self.requests: deque[tuple[float, float | None, float | None]] = deque(maxlen=MOST_REQUESTS)
+        self.requests: deque[float] = deque(maxlen=MOST_REQUESTS)
+        self.times_per_token: deque[float | None] = deque(maxlen=MOST_REQUESTS)
+        self.times_to_first_token: deque[float | None] = deque(maxlen=MOST_REQUESTS)
         self.passes: deque[tuple[float, int, float]] = deque(maxlen=MOST_REQUESTS)
         self.usual: Usual | None = None
         self.round_seconds: float | None = None
         self.since_usual = 0
+        self.were_enough = False
 
     def usual_pass(self) -> float | None:
         """Return the usual duration of a decode pass: of stretches the median, so that one that stalled is nothing."""
@@ -113,7 +129,9 @@ class Baseline:
         """Take a finished request without a draft, its times in seconds."""
         if self._fixed is None:
             found = self._of(conditions)
-            found.requests.append((now, _or_none(time_per_token), _or_none(time_to_first_token)))
+            found.requests.append(now)
+            found.times_per_token.append(_or_none(time_per_token))
+            found.times_to_first_token.append(_or_none(time_to_first_token))
             found.since_usual += 1
             if found.since_usual * MOVES_LITTLE >= len(found.requests):
                 found.usual = None
@@ -154,17 +172,15 @@ class Baseline:
         """Return the time per token of requests without a draft since some time, over the usual one; see above."""
         if self._fixed is not None:
             return 1.0
-        ratios = []
+        ratios: list[float] = []
         for conditions in each:
             usual = self.requests(conditions, now)
             median = None if usual is None else usual.time_per_token_p50
             if not median:
                 continue
-            for at, per_token, _ in reversed(self._found[conditions].requests):
-                if at < since:
-                    break
-                if per_token:
-                    ratios.append(per_token / median)
+            found = self._found[conditions]
+            newer = islice(found.times_per_token, bisect_left(found.requests, since), None)
+            ratios.extend([each / median for each in filter(None, newer)])
         return quantile(ratios, 0.5) if len(ratios) >= ENOUGH_REQUESTS else None
 
     def requests(self, conditions: Conditions, now: float) -> Usual | None:
@@ -178,12 +194,30 @@ class Baseline:
         if len(found.requests) < self._needed:
             return None
         if found.usual is None:
-            found.usual, found.since_usual = _usual(found), 0
+            found.usual, found.since_usual, found.were_enough = _usual(found), 0, True
         return found.usual
 
     def thin(self, conditions: Conditions, now: float) -> bool:
         """Return whether there are too few requests of a combination."""
         return self.requests(conditions, now) is None
+
+    def standing(self, conditions: Conditions, now: float) -> Standing:
+        """Return whether a combination is known, and if not, why."""
+        if not self.thin(conditions, now):
+            return "known"
+        found = self._found.get(conditions)
+        if found is not None and found.were_enough:
+            return "stale"
+        if found is not None and found.requests:
+            return "thin"
+        others = [each for each in self._fixed or list(self._found) if each[:3] == conditions[:3]]
+        return "missing" if all(self.thin(each, now) for each in others) else "not_comparable"
+
+    def count(self, conditions: Conditions) -> int:
+        """Return how many requests of a combination there are, as of the last look at it."""
+        if self._fixed is not None:
+            return self._fixed[conditions].requests if conditions in self._fixed else 0
+        return len(self._found[conditions].requests) if conditions in self._found else 0
 
     @property
     def is_fixed(self) -> bool:
@@ -217,8 +251,9 @@ class Baseline:
         return found
 
     def _age(self, found: _Requests, now: float) -> None:
-        while found.requests and now - found.requests[0][0] > self._max_age:
-            found.requests.popleft()
+        while found.requests and now - found.requests[0] > self._max_age:
+            for kept in (found.requests, found.times_per_token, found.times_to_first_token):
+                kept.popleft()
             found.usual = None
         while found.passes and now - found.passes[0][0] > self._max_age:
             found.passes.popleft()
@@ -280,8 +315,8 @@ def _or_none(seconds: float | None) -> float | None:
 
 
 def _usual(found: _Requests) -> Usual:
-    per_token = sorted(each for _, each, _ in found.requests if each is not None)
-    first = [each for _, _, each in found.requests if each is not None]
+    per_token = sorted([each for each in found.times_per_token if each is not None])
+    first = [each for each in found.times_to_first_token if each is not None]
     return Usual(
         round_seconds=found.usual_pass(),
         time_per_token_p50=_ranked(per_token, 0.5) if per_token else None,

@@ -12,6 +12,8 @@ from otel_specdecode.guard.baseline import Conditions, Usual, as_rows, from_rows
 
 FORMAT = 1
 
+_TO_DO = "have a process without a draft write one, by its policy's key baseline.write"
+
 
 class BaselineError(ValueError):
     """A file that holds no baseline. The text says what to do, and no folder."""
@@ -44,9 +46,11 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[Conditions, Usual]:
     except OSError as error:
         raise BaselineError(f"the baseline {name} cannot be read ({error.strerror})") from None
     except DecodeError:
-        raise BaselineError(f"the baseline {name} is no JSON: a policy's baseline.write has one written") from None
+        raise BaselineError(f"the baseline {name} is no JSON: {_TO_DO}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("rows"), list):
-        raise BaselineError(f"the baseline {name} is not of format {FORMAT}: a policy's baseline.write has one written")
+        raise BaselineError(f"the baseline {name} is not of format {FORMAT}: {_TO_DO}")
+    if not content["rows"]:
+        raise BaselineError(f"the baseline {name} knows of no request: {_TO_DO}")
     try:
         return from_rows(content["rows"])
     except ValueError as error:

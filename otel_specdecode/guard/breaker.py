@@ -75,14 +75,16 @@ class _Tripped(NamedTuple):
 class Breaker:
     """Decides on which rung requests run.
 
-    A trigger that was broken in as many windows in a row as it says takes its action. Speculation comes back in steps:
-    from none through probes at the shortest draft, after a cool-down that doubles with each probe that fails; from a
-    rung to the one above after a dwell and some windows in which nothing was broken, with a margin. The dwell on the
-    way up doubles with each step up that did not last. A window that does not tell a measure neither adds to its
-    trigger's windows in a row nor ends them, and a way back needs windows that tell the measure that tripped.
+    A trigger that was broken in as many windows in a row, and for as long, as it says takes its action. Speculation
+    comes back in steps: from none through probes at the shortest draft, after a cool-down that doubles with each probe
+    that fails; from a rung to the one above after a dwell and some windows in which nothing was broken, with a margin.
+    The dwell on the way up doubles with each step up that did not last. A window that does not tell a measure neither
+    adds to its trigger's windows in a row nor ends them, and a way back needs windows that tell the measure that
+    tripped.
 
     Attributes:
         state: Where it is.
+        rung: The rung of requests that are decided now; of probes it is the one below which there is no speculation.
         limits_streams: Whether the number of speculative streams is limited.
         reason: Fallback reason of requests that it keeps from speculation, None where it keeps none.
         changes: Changes so far: what was decided at an earlier count was decided by another rung.
@@ -101,9 +103,11 @@ class Breaker:
         self.reason: str | None = None
         self.changes = 0
         self._policy = policy
+        self._triggers = {kind: _triggers_of(policy, measures) for kind, measures in _KINDS.items()}
         self._rungs = rungs
-        self._step = 0
-        self._streaks: dict[str, int] = {}
+        self._stand_on(0)
+        self._rows: dict[str, tuple[int, float]] = {}
+        """Of each broken trigger its windows in a row, and when the first of them began."""
         self._cause: Kind = "rounds"
         self._measure: Measure | None = None
         self._good = 0
@@ -112,11 +116,6 @@ class Breaker:
         self._climbed: float | None = None
         self._cool_down = policy.probe.cool_down
         self._dwell = policy.probe.dwell
-
-    @property
-    def rung(self) -> Rung:
-        """The rung of requests that are decided now; of probes it is the one below which there is no speculation."""
-        return self._rungs[self._step]
 
     @property
     def name(self) -> str:
@@ -132,7 +131,8 @@ class Breaker:
         """Take a ladder with further rungs; it stays on the one it is on."""
         names = [rung.name for rung in rungs]
         if self.rung.name in names:
-            self._rungs, self._step = rungs, names.index(self.rung.name)
+            self._rungs = rungs
+            self._stand_on(names.index(self.rung.name))
 
     def window(self, kind: Kind, closed: Closed, now: float) -> Change | None:
         """Take a full window of what was decided by the rung of now.
@@ -147,16 +147,20 @@ class Breaker:
         """
         tripped: list[_Tripped] = []
         held = True
-        for name, trigger in self._policy.triggers.items():
-            measure = measure_of(name, trigger)
+        for name, measure, trigger in self._triggers[kind]:
             value = closed.values.get(measure)
-            if measure not in _KINDS[kind] or value is None or not math.isfinite(value):
+            if value is None or not math.isfinite(value):
                 continue
             bound = _bound(trigger.below if trigger.above is UNSET else trigger.above, closed)
             broken = _is_broken(trigger, measure, value, bound, closed)
             held = held and not broken and self._is_held(trigger, measure, value, bound, closed)
-            streak = self._streaks[name] = self._streaks.get(name, 0) + 1 if broken else 0
-            if streak >= (1 if self.state == "probing" else trigger.windows):
+            if not broken:
+                self._rows.pop(name, None)
+                continue
+            windows, since = self._rows.get(name, (0, now - closed.seconds))
+            self._rows[name] = windows + 1, since
+            is_long = windows + 1 >= trigger.windows and now - since >= trigger.seconds
+            if is_long or self.state == "probing":
                 tripped.append(_Tripped(name, trigger.action, measure, value, bound))
         if tripped:
             return self._trip(kind, max(tripped, key=lambda each: _SEVERITY[each.action]), closed, now)
@@ -191,7 +195,7 @@ class Breaker:
         known = _known(saved)
         probe = self._policy.probe
         longest = max(probe.longest_cool_down, probe.cool_down, probe.dwell)
-        self._step = self._nearest(known["rung"], speculates=known["state"] in ("closed", "limited"))
+        self._stand_on(self._nearest(known["rung"], speculates=known["state"] in ("closed", "limited")))
         self.state = "open" if known["state"] == "probing" else known["state"]
         self.limits_streams, self.reason = known["limits_streams"], known["reason"]
         self._cause, self._measure = known["cause"], known["measure"]
@@ -199,7 +203,7 @@ class Breaker:
         self._dwell = min(max(float(known["dwell"]), probe.dwell), longest)
         self._changed = now - float(known["age"])
         self._good, self._good_since, self._climbed = 0, None, None
-        self._streaks.clear()
+        self._rows.clear()
 
     def _nearest(self, name: str, *, speculates: bool) -> int:
         """Return the step of a saved rung; of one that is not there, the lowest that speculates, or the first not."""
@@ -295,13 +299,17 @@ class Breaker:
         streams: bool,
     ) -> Change:
         before, name_before = self.state, self.name
-        self.state, self._step, self.limits_streams = state, step, streams
+        self.state, self.limits_streams = state, streams
+        self._stand_on(step)
         self._good, self._good_since, self._changed = 0, None, now
-        self._streaks.clear()
+        self._rows.clear()
         self.changes += 1
         if reason is not None or state == "closed":
             self.reason = reason
         return Change(before, state, name_before, self.name, trigger, reason, *measured)
+
+    def _stand_on(self, step: int) -> None:
+        self._step, self.rung = step, self._rungs[step]
 
     def _first_without(self) -> int:
         """Return the step of the first rung without speculation."""
@@ -311,6 +319,12 @@ class Breaker:
 def measure_of(name: str, trigger: Trigger) -> Measure:
     """Return what a trigger reads: its name says so where it does not."""
     return name if trigger.measure is UNSET else trigger.measure  # type: ignore[return-value]
+
+
+def _triggers_of(policy: Policy, measures: frozenset[str]) -> tuple[tuple[str, Measure, Trigger], ...]:
+    """Return the triggers that read such measures, with their names and what they read."""
+    each = ((name, measure_of(name, trigger), trigger) for name, trigger in policy.triggers.items())
+    return tuple(found for found in each if found[1] in measures)
 
 
 def _is_broken(

@@ -25,11 +25,11 @@ class Budgets:
             budget: What each may take.
             most: Accounts that are kept; of more, the one that was used longest ago is forgotten.
         """
-        self._budget = budget
         self._most = most
+        self._share = budget.share_of_streams
         self._limit = float(budget.draft_tokens_per_minute or 0)
-        """Most of an account, and what a minute adds."""
-        self._limits = budget.share_of_streams is not None or budget.draft_tokens_per_minute is not None
+        """Most of an account, and what a minute adds; 0 without a limit."""
+        self._limits = self._share is not None or self._limit > 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def allows(self, tenant: str, speculating: int, now: float) -> bool:
@@ -43,12 +43,12 @@ class Budgets:
         if not self._limits:
             return True
         account = self._account(tenant, now)
-        if self._budget.draft_tokens_per_minute is not None and account.left <= 0:
+        if self._limit and account.left <= 0:
             return False
-        share, others = self._budget.share_of_streams, speculating - account.streams
-        if share is None or others <= 0 or not account.streams:
+        share, streams = self._share, account.streams
+        if share is None or not streams or streams >= speculating:
             return True
-        return account.streams + 1 <= share * (speculating + 1)
+        return streams + 1 <= share * (speculating + 1)
 
     def begin(self, tenant: str, now: float) -> None:
         """Take that a stream of a tenant began to speculate."""
@@ -59,15 +59,14 @@ class Budgets:
     def end(self, tenant: str) -> None:
         """Take that one ended."""
         account = self._accounts.get(tenant)
-        if account is not None:
-            account.streams = max(account.streams - 1, 0)
+        if account is not None and account.streams:
+            account.streams -= 1
 
     def spend(self, tenant: str, proposed: int, now: float) -> None:
         """Take that tokens were proposed; an account may go below nothing, and a minute at most."""
-        limit = self._budget.draft_tokens_per_minute
-        if limit is not None:
+        if self._limit:
             account = self._account(tenant, now)
-            account.left = max(account.left - proposed, -float(limit))
+            account.left = max(account.left - proposed, -self._limit)
 
     def end_all(self) -> None:
         """Take that no stream runs any more."""

@@ -83,11 +83,15 @@ def check(policy: str) -> None:
     message.
     """
     with _told_what_is_missing():
-        from otel_specdecode.guard.policy_file import PolicyError, read_policy
+        from otel_specdecode.guard.baseline_file import BaselineError, read_baseline
+        from otel_specdecode.guard.policy_file import read_policy
+        from otel_specdecode.guard.toml_file import PolicyError
 
         try:
             read = read_policy(policy)
-        except PolicyError as error:
+            if read.baseline_file is not None:
+                read_baseline(read.baseline_file)
+        except (PolicyError, BaselineError) as error:
             click.echo(error, err=True)
             sys.exit(1)
         _summarise(read)

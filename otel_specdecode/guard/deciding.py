@@ -73,15 +73,13 @@ class Decider:
             rung = breaker.probe_rung
             return (rung.draft_length, PROBE, None, rung.lighter)
         speculating = self._streams.service.speculating
-        for limiting in (machine, breaker):
-            if limiting.limits_streams and speculating >= self._policy.ladder.streams:
-                return _without(limiting.reason)
+        if (machine.limits_streams or breaker.limits_streams) and speculating >= self._policy.ladder.streams:
+            return _without(machine.reason if machine.limits_streams else breaker.reason)
         tenant = ask.who.tenant
         if tenant is not None and not self._streams.budgets.allows(tenant, speculating, now):
             return _without(TENANT_BUDGET)
         one, other = machine.rung, breaker.rung
-        lengths = [rung.draft_length for rung in (one, other) if rung.draft_length is not None]
-        return (min(lengths, default=None), "normal", None, one.lighter or other.lighter)
+        return (_shorter(one.draft_length, other.draft_length), "normal", None, one.lighter or other.lighter)
 
     def _is_control(self, lane: LaneState, met: Conditions | None, session: str | None, now: float) -> bool:
         purpose = (CONTROL, lane.lane.provider, lane.lane.model)
@@ -97,6 +95,13 @@ class Decider:
         # By the number of changes: each time that probes begin, sessions are chosen anew.
         purpose = (PROBE, *lane.names, lane.breaker.changes)
         return self._chooser.chooses(purpose, self._policy.probe.share, session, first=True)
+
+
+def _shorter(one: int | None, other: int | None) -> int | None:
+    """Return the shorter of two draft lengths, None where neither limits one."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def _without(reason: str | None) -> Decision:

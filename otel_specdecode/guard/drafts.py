@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from otel_specdecode.generation.plan import Plan
+from otel_specdecode.guard.telling import Unloaded
 
 Draft = TypeVar("Draft")
 
@@ -21,6 +22,7 @@ class Drafts(Generic[Draft]):
         load_lighter: Callable[[], Draft] | None = None,
         *,
         freed: Callable[[], None] | None = None,
+        unloaded: Callable[[], Unloaded] = lambda: (0, None),
     ) -> None:
         """Load nothing yet.
 
@@ -28,14 +30,19 @@ class Drafts(Generic[Draft]):
             load: Loads the draft.
             load_lighter: Loads one that takes less memory and time.
             freed: Called after the drafts were let go of, to have an allocator give memory back.
+            unloaded: How often it was decided to let go of them, and why the last time.
         """
         self._load = {False: load} if load_lighter is None else {False: load, True: load_lighter}
         self._loaded: dict[bool, Draft] = {}
         self._freed = freed
+        self._unloaded = unloaded
         self._lock = threading.Lock()
 
     def get(self, plan: Plan) -> Draft | None:
         """Return the draft for a request, None where it is to run without; the first call loads.
+
+        What was let go of since the request was planned is not loaded for it again: it runs without then, and its plan
+        says so from now on.
 
         Raises:
             Exception: Whatever loading raises.
@@ -45,6 +52,10 @@ class Drafts(Generic[Draft]):
         lighter = plan.lighter and True in self._load
         with self._lock:
             if lighter not in self._loaded:
+                unloads, reason = self._unloaded()
+                if plan.unloads is not None and plan.unloads != unloads:
+                    plan.keep_without(reason)
+                    return None
                 self._loaded.clear()
                 self._loaded[lighter] = self._load[lighter]()
             return self._loaded[lighter]

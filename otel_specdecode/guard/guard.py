@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import get_args
 
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.plan import AS_ASKED, Ask, Plan, Who
@@ -19,6 +19,7 @@ from otel_specdecode.generation.transition import Lane, State
 from otel_specdecode.guard.baseline import Baseline, Conditions, Usual
 from otel_specdecode.guard.breaker import Breaker, Change, Kind
 from otel_specdecode.guard.clocks import Clocks, Steady
+from otel_specdecode.guard.comparing import Comparing
 from otel_specdecode.guard.deciding import CONTROL, PROBE, Decider
 from otel_specdecode.guard.flag import FeatureFlag
 from otel_specdecode.guard.ladder import Rung, rungs_of
@@ -26,7 +27,7 @@ from otel_specdecode.guard.lanes import Lanes, LaneState, Names
 from otel_specdecode.guard.machine import Machine, MachineState
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.streams import Streams
-from otel_specdecode.guard.telling import Tell, Telling
+from otel_specdecode.guard.telling import Tell, TellBaseline, Telling, Unloaded
 from otel_specdecode.guard.windows import Closed, are_passes
 
 MOST_MODELS = 256
@@ -34,8 +35,6 @@ MOST_MODELS = 256
 
 MOST_RUNNING = 10_000
 """Requests that run at once, of which conditions are kept."""
-
-STATES: Final[tuple[State, ...]] = ("closed", "limited", "open", "probing")
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
@@ -54,6 +53,7 @@ class Guard:
         policy: Policy,
         *,
         tell: Iterable[Tell] = (),
+        tell_baseline: Iterable[TellBaseline] = (),
         fixed: Mapping[Conditions, Usual] | None = None,
         clocks: Clocks | None = None,
     ) -> None:
@@ -62,19 +62,21 @@ class Guard:
         Args:
             policy: What it goes by.
             tell: Called with each transition, on any thread, maybe that of a request: it may not wait.
+            tell_baseline: Called likewise each time that a scope loses its baseline or finds one.
             fixed: A baseline of before, in place of the control cohort.
             clocks: Where time comes from.
         """
         self.policy = policy
         self._clocks = clocks or Clocks()
         self._steady = Steady(self._clocks.steady)
-        self._telling = Telling(policy, tell, self._clocks.wall)
+        self._telling = Telling(policy, tell, tell_baseline, self._clocks.wall)
         self._digest = policy.digest
         self._observes = policy.mode == "observe_only"
         self._lighter = False
         now = self._steady.now()
         self._baseline = Baseline(policy.baseline.requests, policy.baseline.max_age, fixed)
         self._measured = Baseline(policy.baseline.requests, policy.baseline.max_age)
+        self._comparing = Comparing(policy, self._baseline, self._telling)
         self._lanes = Lanes(policy.scope.most)
         self._machine = Machine(policy, self._rungs(None), now)
         self._streams = Streams(policy.budget, policy.scope.most, self._clocks.steady, self._steady)
@@ -107,9 +109,8 @@ class Guard:
             return Plan(permit=self._streams.begin(None, speculates=False, now=now), as_asked=True)
         names = self._lane_of(ask.who, ask.provider, ask.model, ask.method)
         lane = self._lanes.find(names, ask.draft_length, self._new_lane, now)
-        if lane.asked is not None and (ask.draft_length is None or ask.draft_length > lane.asked):
-            lane.asked = ask.draft_length
-            lane.breaker.extend(self._rungs(lane.asked))
+        if ask.draft_length != lane.asked:
+            self._lengthen(lane, ask.draft_length)
         change = lane.breaker.tick(now)
         if change is not None:
             self._telling.add(lane.lane, change)
@@ -219,6 +220,7 @@ class Guard:
         if lane.requests.requests >= windows.requests:
             speedup = self._streams.service.speedup(lane.mark, self._baseline.fixed_output(conditions))
             closed = lane.requests.close(self._baseline, speedup)
+            self._comparing.take(lane, conditions, now)
             lane.forget_requests(self._streams.service.mark())
             self._judge(lane, "requests", closed, now)
 
@@ -277,9 +279,14 @@ class Guard:
             for lane in self._lanes.all():
                 lane.breaker.extend(self._rungs(lane.asked))
 
+    @property
+    def unloaded(self) -> Unloaded:
+        """How often it was decided to free the drafts' memory, and why the last time."""
+        return self._telling.unloaded
+
     def scopes(self) -> dict[State, int]:
         """Return how many scopes are in each state, the machine among them where it is not closed."""
-        found = dict.fromkeys(STATES, 0)
+        found = dict.fromkeys(get_args(State), 0)
         with self._lock:
             for lane in self._lanes.all():
                 found[lane.breaker.state] += 1
@@ -290,9 +297,7 @@ class Guard:
     def without_baseline(self) -> int:
         """Return how many scopes' last requests could not be compared with any without a draft."""
         with self._lock:
-            now = self._steady.now()
-            met = (lane.conditions for lane in self._lanes.all())
-            return sum(conditions is None or self._baseline.thin(conditions, now) for conditions in met)
+            return self._comparing.without_baseline(self._lanes.all(), self._steady.now())
 
     def measured(self) -> dict[Conditions, Usual]:
         """Return what requests take that asked for no draft, as a baseline for processes that speculate."""
@@ -381,6 +386,12 @@ class Guard:
         by = self.policy.scope.by
         key = who.tenant if by == "tenant" else who.session if by == "session" else None
         return ("process" if key is None else by, key, provider, model, method)
+
+    def _lengthen(self, lane: LaneState, asked: int | None) -> None:
+        """Have a lane's ladder be that of the longest draft that was asked for."""
+        if lane.asked is not None and (asked is None or asked > lane.asked):
+            lane.asked = asked
+            lane.breaker.extend(self._rungs(asked))
 
     def _new_lane(self, lane: Lane, asked: int | None, now: float) -> LaneState:
         return LaneState(lane, asked, Breaker(self.policy, self._rungs(asked), now))

@@ -45,18 +45,18 @@ class Failures:
             record: The request.
             always: Whether a success is to be judged too, after successes alone.
         """
+        before = self.out_of_memory + self.verifier_errors
         name = record.ending.error_type if record.ending.kind == "error" else None
+        if name is None and not before and not always:
+            return None
         if name in _NOT_THE_ENGINES or (not record.counts.tokens and (name in _THE_CALLERS or name is None)):
             return None
-        before = self.out_of_memory + self.verifier_errors
         if name is None:
             self.out_of_memory = self.verifier_errors = 0
         elif name.endswith(_OUT_OF_MEMORY):
             self.out_of_memory += 1
         else:
             self.verifier_errors += 1
-        if not before and name is None and not always:
-            return None
         values: Values = {"out_of_memory": float(self.out_of_memory), "verifier_error": float(self.verifier_errors)}
         return Closed(values, max(self.out_of_memory, self.verifier_errors, 1), 0.0)
 
@@ -76,6 +76,8 @@ class LaneState:
         trace_id: Of the last request in its windows that is sampled.
         mark: Output of the service when its window of requests began.
         suspects: Kinds of windows of which the last one looked bad, as far as it was comparable.
+        lacks_baseline: Whether its windows of requests have no baseline, as told last.
+        windows_otherwise: Those in a row that say otherwise.
     """
 
     lane: Lane
@@ -88,6 +90,8 @@ class LaneState:
     trace_id: str | None = None
     mark: Mark = field(default_factory=dict)
     suspects: set[str] = field(default_factory=set)
+    lacks_baseline: bool = False
+    windows_otherwise: int = 0
 
     @property
     def names(self) -> Names:

@@ -27,6 +27,7 @@ _STYLES = {"closed": "green", "limited": "yellow", "open": "bold red", "probing"
 _COLUMNS = ("time", "process", "scope", "lane", "state", "rung", "trigger", "measured", "")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SECONDS_BETWEEN_LOOKS = 1.0
+_ANY_WIDTH = 100_000
 
 
 def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -44,6 +45,15 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     except (ValueError, OverflowError):
         told = f"{value!r} is neither a time (2026-01-31T12:00:00Z) nor how long ago it is (30m, 2h, 7d)."
         raise click.BadParameter(told, ctx, param) from None
+
+
+def there(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the paths, all of which are there."""
+    for path in paths:
+        if not path.exists():
+            told = f"{path} is not there. A guard makes its folder at its first decision, in the folder of its policy."
+            raise click.BadParameter(told, ctx, param)
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +91,7 @@ class Asked:
 
 @click.command("log")
 @click.argument(
-    "paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FOLDER|FILE..."
+    "paths", nargs=-1, required=True, type=click.Path(path_type=Path), callback=there, metavar="FOLDER|FILE..."
 )
 @click.option("--since", callback=moment, help="From this time on: 2026-01-31T12:00:00Z, or 30m, 2h, 7d ago.")
 @click.option("--until", callback=moment, help="Before this time, written likewise.")
@@ -111,10 +121,16 @@ def log(
     show = _show_json if as_json else _show
     try:
         trail = read_trail(paths)
-        show(chosen(trail, asked))
+        shown = chosen(trail, asked)
+        show(shown)
+        if not shown and not faults(trail):
+            of_all = f"None of {len(trail.entries)} decisions was asked for."
+            click.echo(of_all if trail.entries else "Nothing was decided yet.", err=True)
         if follow:
             for added in following(lambda: read_trail(paths), trail, lambda: time.sleep(_SECONDS_BETWEEN_LOOKS)):
                 show(chosen(added, asked))
+    except BrokenPipeError:  # whoever reads has enough, which click knows how to end on
+        raise
     except OSError as error:
         raise click.ClickException(_told(error)) from error
     except KeyboardInterrupt:
@@ -175,7 +191,7 @@ def _show_json(entries: Sequence[Entry]) -> None:
 
 
 def _show(entries: Sequence[Entry]) -> None:
-    """Print a table on a terminal, aligned columns elsewhere."""
+    """Print a table on a terminal that is wide enough for it, aligned columns elsewhere."""
     rows = [_row(entry) for entry in entries]
     if not rows:
         return
@@ -183,8 +199,10 @@ def _show(entries: Sequence[Entry]) -> None:
 
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(_table(rows, [entry.transition.after for entry in entries]))
-        return
+        table = _table(rows, [entry.transition.after for entry in entries])
+        if console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum <= console.width:
+            console.print(table)
+            return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -127,6 +127,7 @@ class Trigger(Table, frozen=True, kw_only=True):
         below: It is broken below this.
         above: It is broken above this. Of failures in a row: from this number on.
         windows: Disjoint windows in a row in which it must be broken.
+        seconds: From the beginning of the first of them to the end of the last, at least.
         action: What happens when it trips.
     """
 
@@ -134,6 +135,7 @@ class Trigger(Table, frozen=True, kw_only=True):
     below: Bound | UnsetType = UNSET
     above: Bound | UnsetType = UNSET
     windows: Count = 1
+    seconds: Annotated[float, Meta(ge=0, lt=1e15)] = 0.0
     action: Action = "autoregressive"
 
 

@@ -24,7 +24,8 @@ from otel_specdecode.guard.policy import (
     Probe,
     Trigger,
 )
-from otel_specdecode.guard.policy_shape import Finding, named, nearest, shown
+from otel_specdecode.guard.policy_shape import named, nearest, shown
+from otel_specdecode.guard.toml_file import Finding
 from otel_specdecode.guard.toml_lines import Place
 
 LOW_IS_BAD: Final = frozenset(("break_even", "accept_rate", "speedup", "service_speedup"))
@@ -87,9 +88,10 @@ def _trigger(place: Place, trigger: Trigger, measure: str) -> Iterator[Finding]:
         )
     elif bound is UNSET:
         yield Finding(place, f"{named(place)} needs a bound: say {key}")
-    if trigger.windows > 1 and measure in OF_FAILURES | OF_THE_MACHINE:
-        what = f"{named(place)} has no windows: {measure} counts in a row itself; raise above, and leave windows out"
-        yield Finding((*place, "windows"), what)
+    if measure in OF_FAILURES | OF_THE_MACHINE:
+        for key in (key for key, least in (("windows", 1), ("seconds", 0)) if getattr(trigger, key) > least):
+            what = f"{named(place)} has no {key}: {measure} counts in a row itself; raise above, and leave {key} out"
+            yield Finding((*place, key), what)
     if bound is not UNSET:
         yield from _bound((*place, key), bound, measure)
 

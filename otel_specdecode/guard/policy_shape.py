@@ -7,11 +7,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
 from otel_specdecode.guard.policy import Policy, Table, Trigger
+from otel_specdecode.guard.toml_file import Finding
 from otel_specdecode.guard.toml_lines import Place
 
 _MOST: Final = 64
@@ -20,18 +21,6 @@ _MOST: Final = 64
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 AnyTable = TypeVar("AnyTable", bound=Table)
-
-
-class Finding(NamedTuple):
-    """What is wrong, and where.
-
-    Attributes:
-        place: Of the key or table.
-        message: What is wrong and what to do, in one line.
-    """
-
-    place: Place
-    message: str
 
 
 def read_parts(kind: type[Table], value: object, place: Place, findings: list[Finding]) -> dict[str, Any]:
@@ -124,7 +113,11 @@ def _words(info: msgspec.inspect.Type) -> str:
     if isinstance(info, msgspec.inspect.UnionType):
         kinds = [each for each in info.types if not isinstance(each, msgspec.inspect.NoneType)]
         return ", or ".join(_words(each) for each in kinds)
-    return {msgspec.inspect.StrType: "a text in quotes", msgspec.inspect.BoolType: "true or false"}[type(info)]
+    return {
+        msgspec.inspect.StrType: "a text in quotes",
+        msgspec.inspect.BoolType: "true or false",
+        msgspec.inspect.DateType: "a date such as 2026-01-31, without quotes",
+    }[type(info)]
 
 
 def _range(info: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:

@@ -35,7 +35,8 @@ def facts(read: PolicyFile) -> Grid:
         ("baseline", _baseline(policy)),
         ("flag file", policy.flag_file or "none"),
         ("canary file", policy.canary_file or "none"),
-        ("audit", policy.audit.folder or "no file"),
+        ("budget", _budget(policy)),
+        ("audit", _audit(policy)),
     ):
         grid.add_row(name, Text(text))
     return grid
@@ -57,9 +58,26 @@ def _ladder(policy: Policy) -> str:
 
 
 def _baseline(policy: Policy) -> str:
-    if policy.baseline.file is not None:
-        return policy.baseline.file
-    return f"{policy.baseline.share:.1%} to {policy.baseline.most_share:.1%} of sessions run autoregressively"
+    told = policy.baseline
+    written = "" if told.write is None else f"; writes {told.write}"
+    if told.file is not None:
+        return f"{told.file}{written}"
+    if policy.mode == "observe_only" or not told.share:
+        return f"none: makes no control requests{written}"
+    return f"{told.share:.1%} to {told.most_share:.1%} of sessions run autoregressively{written}"
+
+
+def _budget(policy: Policy) -> str:
+    share, tokens = policy.budget.share_of_streams, policy.budget.draft_tokens_per_minute
+    parts = [] if share is None else [f"{share:.1%} of the streams that speculate"]
+    parts += [] if tokens is None else [f"{tokens:,} proposed tokens a minute"]
+    return f"each tenant {' and '.join(parts)} at most" if parts else "none"
+
+
+def _audit(policy: Policy) -> str:
+    if policy.audit.folder is None:
+        return "no file"
+    return f"{policy.audit.folder}{', with the state' if policy.audit.state else ''}"
 
 
 def _rule(name: str, trigger: Trigger) -> str:
@@ -67,7 +85,7 @@ def _rule(name: str, trigger: Trigger) -> str:
     what = "" if measure == name else f"{measure} "
     word = "from" if measure in OF_FAILURES else "above" if trigger.below is UNSET else "below"
     bound = trigger.above if trigger.below is UNSET else trigger.below
-    return f"{what}{word} {_bound(bound)}{_windows(measure, trigger.windows)}"
+    return f"{what}{word} {_bound(bound)}{_windows(measure, trigger)}"
 
 
 def _bound(bound: Bound | UnsetType) -> str:
@@ -76,7 +94,8 @@ def _bound(bound: Bound | UnsetType) -> str:
     return f"{bound:,.10g}" if isinstance(bound, float) else "nothing"
 
 
-def _windows(measure: str, windows: int) -> str:
+def _windows(measure: str, trigger: Trigger) -> str:
     if measure not in OF_ROUNDS | OF_REQUESTS:
         return " in a row" if measure in OF_FAILURES else ""
-    return f", {windows} window{'s' if windows > 1 else ''}"
+    seconds = f" and {trigger.seconds:,g} s" if trigger.seconds else ""
+    return f", {trigger.windows} window{'s' if trigger.windows > 1 else ''}{seconds}"

@@ -89,7 +89,7 @@ def _triggers(triggers: dict[str, Trigger]) -> Iterator[str]:
         yield f"[triggers.{name}]"
         for key in msgspec.structs.fields(Trigger):
             value = getattr(trigger, key.name)
-            in_a_row_itself = key.name == "windows" and measure in OF_FAILURES | OF_THE_MACHINE
+            in_a_row_itself = key.name in ("windows", "seconds") and measure in OF_FAILURES | OF_THE_MACHINE
             if value is not UNSET and not in_a_row_itself:
                 yield f"{key.name} = {_toml(value)}"
 

@@ -64,7 +64,8 @@ class ServiceMeter:
         """Take that requests began or ended."""
         if self.running:
             self._pass_time(now)
-        self._since = max(self._since, now)
+        elif now > self._since:
+            self._since = now
         self.running += running
         self.speculating += speculating
         if self.running < 0 or self.speculating < 0:
@@ -74,7 +75,6 @@ class ServiceMeter:
         """Take tokens that came."""
         if self.running:
             self._pass_time(now).tokens += tokens
-            self._since = max(self._since, now)
 
     def tokens_per_second(self, band: str) -> float | None:
         """Return the output without speculation, with so many requests at once; None if too little is known."""
@@ -111,14 +111,17 @@ class ServiceMeter:
         return tokens / expected
 
     def _pass_time(self, now: float) -> _Sum:
-        """Give the time since the last sign to what ran in it."""
+        """Give the time since the last sign, which now is another one, to what ran in it."""
         kept = self._speculative if self.speculating else self._plain
         band = band_of(self.running)
         found = kept.get(band)
         if found is None:
             found = kept[band] = _Sum()
         passed = now - self._since
-        if 0 < passed <= LONGEST_STEP:
+        if passed <= 0:
+            return found
+        self._since = now
+        if passed <= LONGEST_STEP:
             found.seconds += passed
             if kept is self._plain and found.seconds > FORGETS_AFTER:
                 found.seconds /= 2

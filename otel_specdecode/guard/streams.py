@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
-from queue import Empty, SimpleQueue
 
 from otel_specdecode.generation.plan import Permit
 from otel_specdecode.guard.budgets import Budgets
@@ -36,23 +36,20 @@ class Streams:
         self.budgets = Budgets(budget, most)
         self._clock = clock
         self._steady = steady
-        self._ended: SimpleQueue[Ended] = SimpleQueue()
+        self._ended: deque[Ended] = deque()
 
     def begin(self, tenant: str | None, *, speculates: bool, now: float) -> Permit:
         """Take that a request begins; return its permit, which settle() has back once it is given back."""
-        self.service.change(1, int(speculates), now)
+        self.service.change(1, speculates, now)
         if speculates and tenant is not None:
             self.budgets.begin(tenant, now)
         return Permit(partial(_end, self._ended, self._clock, speculates, tenant))
 
     def settle(self) -> None:
         """Take back the permits of requests that ended since."""
-        while not self._ended.empty():
-            try:
-                at, speculated, tenant = self._ended.get_nowait()
-            except Empty:
-                return
-            self.service.change(-1, -int(speculated), self._steady.at(at))
+        while self._ended:
+            at, speculated, tenant = self._ended.popleft()
+            self.service.change(-1, -speculated, self._steady.at(at))
             if speculated and tenant is not None:
                 self.budgets.end(tenant)
 
@@ -60,9 +57,9 @@ class Streams:
         """In the child of a fork: no request of the parent's runs here, whatever becomes of its permit."""
         self.service = ServiceMeter()
         self.budgets.end_all()
-        self._ended = SimpleQueue()
+        self._ended = deque()
 
 
-def _end(ended: SimpleQueue[Ended], clock: Clock, speculated: bool, tenant: str | None) -> None:
+def _end(ended: deque[Ended], clock: Clock, speculated: bool, tenant: str | None) -> None:
     """Note that a request ended; maybe inside garbage collection, so without any lock."""
-    ended.put((clock(), speculated, tenant))
+    ended.append((clock(), speculated, tenant))

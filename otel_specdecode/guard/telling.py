@@ -1,39 +1,57 @@
-"""Tells of transitions in their order, and has memory freed where no request waits for that."""
+"""Tells in their order of transitions and of what scopes are held against; has memory freed where no request waits."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
+from otel_specdecode.generation.comparison import BaselineChange, Standing
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.transition import Lane, Transition
+from otel_specdecode.guard.baseline import Conditions
 from otel_specdecode.guard.breaker import Change
 from otel_specdecode.guard.policy import Policy
 
 Tell = Callable[[Transition], None]
+TellBaseline = Callable[[BaselineChange], None]
+
+_Told = TypeVar("_Told", Transition, BaselineChange)
 
 UNLOADED = "unloaded"
 
+Unloaded = tuple[int, "str | None"]
+
 
 class Telling:
-    """What is to be told, and to whom: they may call the guard, and may take their time."""
+    """What is to be told, and to whom: they may call the guard, and may take their time.
 
-    def __init__(self, policy: Policy, tell: Iterable[Tell], wall: Callable[[], int]) -> None:
+    Attributes:
+        unloaded: How often it was decided to free the drafts' memory, and why the last time.
+    """
+
+    def __init__(
+        self, policy: Policy, tell: Iterable[Tell], tell_baseline: Iterable[TellBaseline], wall: Callable[[], int]
+    ) -> None:
         """Begin with nothing to tell.
 
         Args:
             policy: The rules.
             tell: Called with each transition.
+            tell_baseline: Called each time that a scope loses its baseline or finds one.
             wall: Time of day, ns since the epoch.
         """
         self._digest = policy.digest
         self._observes = policy.mode == "observe_only"
         self._tell = list(tell)
+        self._tell_baseline = list(tell_baseline)
         self._unload: list[Callable[[], None]] = []
         self._wall = wall
-        self._waiting: deque[Transition] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
         self._frees = False
+        self.unloaded: Unloaded = (0, None)
         self._lock = threading.Lock()
 
     @property
@@ -64,16 +82,34 @@ class Telling:
             self._observes,
             trace_id,
         )
-        self._waiting.append(transition)
+        self._waiting.append(partial(_deliver, self._tell, transition))
         if change.rung_after == UNLOADED and not self._observes:
             self._frees = True
+            self.unloaded = (self.unloaded[0] + 1, change.reason)
+
+    def add_baseline(self, lane: Lane, conditions: Conditions, standing: Standing, requests: int) -> None:
+        """Have it told likewise that a scope has lost its baseline or found one."""
+        change = BaselineChange(
+            self._wall(),
+            lane,
+            standing,
+            conditions.operation,
+            conditions.tier,
+            int(conditions.band),
+            conditions.power_mode,
+            conditions.thermal_state,
+            requests,
+            self._digest,
+            self._observes,
+        )
+        self._waiting.append(partial(_deliver, self._tell_baseline, change))
 
     def deliver(self) -> None:
         """Tell what waits. One thread does it for all; what others add meanwhile is told by it too."""
         while self._waiting and self._lock.acquire(blocking=False):
             try:
                 while self._waiting:
-                    self._deliver(self._waiting.popleft())
+                    self._waiting.popleft()()
             finally:
                 self._lock.release()
 
@@ -93,9 +129,10 @@ class Telling:
         self._lock = threading.Lock()
         self._waiting.clear()
 
-    def _deliver(self, transition: Transition) -> None:
-        for tell in self._tell:
-            try:
-                tell(transition)
-            except Exception as error:
-                report_fault("a transition of the guard could not be told", error)
+
+def _deliver(tell: Iterable[Callable[[_Told], None]], told: _Told) -> None:
+    for each in tell:
+        try:
+            each(told)
+        except Exception as error:
+            report_fault("something that the guard did could not be told", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from otel_specdecode.generation.counts import Counts
 from otel_specdecode.guard.baseline import Baseline, Conditions, quantile
@@ -156,6 +156,8 @@ class RequestWindow:
     _per_token: list[float] = field(default_factory=list)
     _first: list[float] = field(default_factory=list)
     _least_usual: int = 0
+    _uncompared: int = 0
+    _lacking: Conditions | None = None
     _speedups: list[float] = field(default_factory=list)
 
     def add(
@@ -188,23 +190,32 @@ class RequestWindow:
         if proposed is not None:
             self._proposing += 1
             self._without_proposal += not proposed
-        if _is_duration(queued):
+        if queued is not None and 0 <= queued < math.inf:
             self._queued.append(queued)
         usual = baseline.requests(conditions, now)
         if usual is None:
+            self._uncompared += 1
+            self._lacking = conditions
             return
-        self._least_usual = min(self._least_usual or usual.requests, usual.requests)
-        if _is_duration(time_per_token) and time_per_token:
+        if not self._least_usual or usual.requests < self._least_usual:
+            self._least_usual = usual.requests
+        if time_per_token is not None and 0 < time_per_token < math.inf:
             if usual.time_per_token_p95:
                 self._per_token.append(time_per_token / usual.time_per_token_p95)
             if usual.time_per_token_p50:
                 self._speedups.append(usual.time_per_token_p50 / time_per_token)
-        if _is_duration(time_to_first_token) and usual.time_to_first_token_p50:
-            self._first.append(time_to_first_token / usual.time_to_first_token_p50)
+        usually_first = usual.time_to_first_token_p50
+        if usually_first and time_to_first_token is not None and 0 <= time_to_first_token < math.inf:
+            self._first.append(time_to_first_token / usually_first)
 
     def is_stale(self, now: float, max_age: float) -> bool:
         """Return whether what it holds is too old to count."""
         return bool(self.requests) and now - self._began > max_age
+
+    @property
+    def lacking(self) -> Conditions | None:
+        """Those of the last request that had no baseline, None where so few had none that the window is comparable."""
+        return None if self.requests - self._uncompared >= COMPARABLE * self.requests else self._lacking
 
     def close(self, baseline: Baseline, service_speedup: float | None) -> Closed:
         """Return what it says.
@@ -248,7 +259,3 @@ class RequestWindow:
 
 def _looks_bad(measure: Measure, value: float) -> bool:
     return value < SURELY_FASTER if measure in _FASTER else value > 1
-
-
-def _is_duration(seconds: float | None) -> TypeGuard[float]:
-    return seconds is not None and 0 <= seconds < math.inf

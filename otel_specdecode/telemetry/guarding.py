@@ -1,4 +1,4 @@
-"""The guard's transitions as counter and event, and its scopes as they are when metrics are collected."""
+"""The guard's transitions and baselines as counter and events, and its scopes when metrics are collected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from opentelemetry._logs import Logger, SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from otel_specdecode.generation.transition import State, Transition
+from otel_specdecode.generation.comparison import BaselineChange
+from otel_specdecode.generation.transition import Lane, State, Transition
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.events import emit
 from otel_specdecode.telemetry.labels import OTHER
@@ -78,11 +79,9 @@ def canary_labels(passed: bool) -> dict[str, str]:
 
 def emit_transition(logger: Logger, transition: Transition) -> None:
     """Tell of a transition. It belongs to no trace."""
-    lane = transition.lane
-    of_machine = lane.provider is None
     attributes: dict[str, Any] = {
         **transition_labels(transition),
-        Attr.SPECDECODE_GUARD_SCOPE: lane.scope,
+        **_of(transition.lane),
         Attr.SPECDECODE_GUARD_PREVIOUS_RUNG: transition.rung_before,
         Attr.SPECDECODE_GUARD_RUNG: transition.rung_after,
         Attr.SPECDECODE_GUARD_POLICY: transition.policy,
@@ -93,6 +92,35 @@ def emit_transition(logger: Logger, transition: Transition) -> None:
         Attr.SPECDECODE_GUARD_THRESHOLD: transition.threshold,
         Attr.SPECDECODE_GUARD_TRACE_ID: transition.trace_id,
         Attr.SPECDECODE_FALLBACK_REASON: transition.reason,
+    }
+    severity = SeverityNumber.WARN if transition.reason is not None else SeverityNumber.INFO
+    emit(logger, Context(), Event.SPECDECODE_GUARD_TRANSITION, severity, attributes, transition.at)
+
+
+def emit_baseline(logger: Logger, change: BaselineChange) -> None:
+    """Tell that a scope has lost its baseline, or found one. It belongs to no trace."""
+    attributes: dict[str, Any] = {
+        Attr.SPECDECODE_GUARD_BASELINE_STATE: change.standing,
+        Attr.SPECDECODE_GUARD_BASELINE_REQUESTS: change.requests,
+        **_of(change.lane),
+        Attr.GEN_AI_OPERATION_NAME: change.operation,
+        Attr.SPECDECODE_CONTEXT_TIER: change.tier,
+        Attr.SPECDECODE_GUARD_BASELINE_AT_ONCE: change.at_once,
+        Attr.SPECDECODE_HOST_POWER_MODE: change.power_mode,
+        Attr.SPECDECODE_HOST_THERMAL_STATE: change.thermal_state,
+        Attr.SPECDECODE_GUARD_POLICY: change.policy,
+        Attr.SPECDECODE_GUARD_OBSERVE_ONLY: change.observe_only,
+    }
+    is_lack = change.standing != "known" and not change.observe_only
+    severity = SeverityNumber.WARN if is_lack else SeverityNumber.INFO
+    emit(logger, Context(), Event.SPECDECODE_GUARD_BASELINE, severity, attributes, change.at)
+
+
+def _of(lane: Lane) -> dict[str, Any]:
+    """Return what an event says of whom it is about."""
+    of_machine = lane.provider is None
+    return {
+        Attr.SPECDECODE_GUARD_SCOPE: lane.scope,
         Attr.GEN_AI_PROVIDER_NAME: lane.provider,
         Attr.GEN_AI_REQUEST_MODEL: None if of_machine else lane.model or OTHER,
         Attr.SPECDECODE_METHOD: lane.method,
@@ -100,8 +128,6 @@ def emit_transition(logger: Logger, transition: Transition) -> None:
         Attr.SPECDECODE_SESSION_ID: lane.key if lane.scope == "session" else None,
         Attr.SPECDECODE_RUN_ID: declared().run_id,
     }
-    severity = SeverityNumber.WARN if transition.reason is not None else SeverityNumber.INFO
-    emit(logger, Context(), Event.SPECDECODE_GUARD_TRANSITION, severity, attributes, transition.at)
 
 
 def _observe_disabled(_: CallbackOptions) -> Iterable[Observation]:

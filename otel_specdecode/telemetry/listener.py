@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from opentelemetry import _logs, metrics, trace
-from opentelemetry._logs import LoggerProvider
+from opentelemetry._logs import Logger, LoggerProvider
 from opentelemetry.context import Context, get_current, get_value
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import SpanKind, TracerProvider, get_current_span
 
+from otel_specdecode.generation.comparison import BaselineChange
 from otel_specdecode.generation.faults import report_fault, warn_once
 from otel_specdecode.generation.observer import HttpRequest
 from otel_specdecode.generation.plan import planner
@@ -23,7 +24,7 @@ from otel_specdecode.generation.transition import Transition
 from otel_specdecode.identity.declared import declared
 from otel_specdecode.telemetry.bursts import BurstWatch, any_burst, finish_bursts, settle_bursts
 from otel_specdecode.telemetry.content import chosen_capture
-from otel_specdecode.telemetry.guarding import canary_labels, emit_transition, transition_labels
+from otel_specdecode.telemetry.guarding import canary_labels, emit_baseline, emit_transition, transition_labels
 from otel_specdecode.telemetry.host_metrics import Watch, watch
 from otel_specdecode.telemetry.http import Exclusions, HttpExchange
 from otel_specdecode.telemetry.instruments import SCOPE, instruments_of
@@ -46,7 +47,8 @@ _NO_METERS = NoOpMeterProvider()
 
 _BLIND = (
     "the guard sees no request, and all run as asked: there is no OpenTelemetry SDK with a tracer or meter provider. "
-    "otel_specdecode.configure() sets one up, as does opentelemetry-instrument"
+    "opentelemetry-instrument sets one up with the extra [zero-code], and otel_specdecode.configure() does unless the "
+    "exporters of traces and metrics are both none"
 )
 
 _early: deque[Transition] = deque(maxlen=100)
@@ -183,6 +185,12 @@ def tell_transition(transition: Transition) -> None:
     recorder.put(partial(_write_transition, transition))
 
 
+def tell_baseline(change: BaselineChange) -> None:
+    """Tell that a scope of the guard has lost its baseline or found one, on the recording thread. Takes no lock."""
+    recorder.ensure_thread()
+    recorder.put(partial(_write_baseline, change))
+
+
 def tell_canary(passed: bool) -> None:
     """Count a canary's result, on the recording thread. Takes no lock."""
     recorder.ensure_thread()
@@ -199,9 +207,17 @@ def _write_transition(transition: Transition) -> None:
         _early.append(transition)
         return
     _count(Metrics.SPECDECODE_GUARD_TRANSITIONS, transition_labels(transition))
-    bound: Any = _last_bound
-    if bound is not None:
-        emit_transition(bound[2].get_logger(SCOPE, __version__, SCHEMA_URL), transition)
+    emit_transition(_logger(_last_bound), transition)
+
+
+def _write_baseline(change: BaselineChange) -> None:
+    if _last_bound is not None:
+        emit_baseline(_logger(_last_bound), change)
+
+
+def _logger(bound: Any) -> Logger:
+    logger: Logger = bound[2].get_logger(SCOPE, __version__, SCHEMA_URL)
+    return logger
 
 
 def _count(metric: Metric, labels: Labels) -> None:

@@ -323,6 +323,15 @@ class Attr:
     """Why the path entered is not the path asked for. Present only if `specdecode.mode` and
     `specdecode.requested_mode` differ."""
 
+    SPECDECODE_GUARD_BASELINE_AT_ONCE: Final = "specdecode.guard.baseline.at_once"
+    """Requests that ran at once, in {request}; 1, or the lower end of 2 to 3, 4 to 7, 8 and more."""
+
+    SPECDECODE_GUARD_BASELINE_REQUESTS: Final = "specdecode.guard.baseline.requests"
+    """Requests without a draft that are known under these conditions, in {request}."""
+
+    SPECDECODE_GUARD_BASELINE_STATE: Final = "specdecode.guard.baseline.state"
+    """Whether there are requests without a draft that the scope can be held against, and why not."""
+
     SPECDECODE_GUARD_OBJECTIVE: Final = "specdecode.guard.objective"
     """What is promised while the guard keeps requests from speculation."""
 
@@ -542,6 +551,7 @@ class Enum:
         "queue", "swap_growth", "memory_pressure", "thermal_state", "out_of_memory", "verifier_error", "quality_canary",
         "nothing_proposed", "tenant_budget", "control", "zero_draft_length", "engine_bypass",
     )
+    SPECDECODE_GUARD_BASELINE_STATE: Final[tuple[str, ...]] = ("known", "missing", "thin", "stale", "not_comparable")
     SPECDECODE_GUARD_OBJECTIVE: Final[tuple[str, ...]] = (
         "time_to_first_token_p95", "time_per_token_p95", "tokens_per_second",
     )
@@ -570,6 +580,11 @@ class Event:
 
     GEN_AI_CLIENT_INFERENCE_OPERATION_DETAILS: Final = "gen_ai.client.inference.operation.details"
     """Message content and parameters of one request. Only if the user opted in to message content."""
+
+    SPECDECODE_GUARD_BASELINE: Final = "specdecode.guard.baseline"
+    """A scope of the guard begins to have no requests without a draft that it can be held against, so that what
+    needs a baseline trips nothing, or has them again. Told when two windows of requests in a row are so. In no
+    trace."""
 
     SPECDECODE_GUARD_TRANSITION: Final = "specdecode.guard.transition"
     """The guard changed what it lets the requests of a scope do. In no trace, but with the id of one that was part

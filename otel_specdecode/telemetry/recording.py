@@ -95,7 +95,10 @@ class OTelTicket:
 
 @dataclass(slots=True)
 class _Started:
-    """What the recording thread holds of a generation whose span is started."""
+    """What the recording thread holds of a generation whose span is started.
+
+    `who` is on whose behalf it runs, which a program that planned it may have named itself.
+    """
 
     span: Span
     context: Context
@@ -104,14 +107,10 @@ class _Started:
     caller: Caller
     source: Source
     folded_until: int
+    who: Who
     manifest: Manifest | None = None
     mismatched: bool = False
     contradicted: bool = False
-
-    @property
-    def who(self) -> Who:
-        """On whose behalf it runs."""
-        return Who(self.caller.tenant, self.caller.session)
 
 
 class OTelRecording:
@@ -204,7 +203,8 @@ class OTelRecording:
         )
         tally = Tally(pass_entries=request.mode == "speculative")
         source = source_of(span, caller.tenant)
-        self._started = _Started(span, context, tally, metrics, caller, source, self._began)
+        who = Who(caller.tenant, caller.session) if request.who is None else Who(*request.who)
+        self._started = _Started(span, context, tally, metrics, caller, source, self._began, who)
         metrics.started()
 
     def _take(self, stretch: Stretch, facts: Facts) -> None:

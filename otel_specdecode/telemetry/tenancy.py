@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 
 from opentelemetry import baggage
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 
 from otel_specdecode.generation.faults import warn_once
+from otel_specdecode.generation.plan import Who
 from otel_specdecode.telemetry.labels import OTHER
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.thresholds import thresholds
@@ -90,6 +91,20 @@ def _first(keys: tuple[str, ...], context: Context) -> str | None:
         if text:
             return text
     return None
+
+
+def who_calls(tenant: object = None, session: object = None) -> Who:
+    """Return on whose behalf a call of this context is made.
+
+    Args:
+        tenant: As the caller names it, as baggage would have it; None: as the baggage of the context does.
+        session: Likewise.
+    """
+    tenancy, context = chosen_tenancy(), get_current()
+    return Who(
+        tenancy.tenant(context) if tenant is None else _fit(str(tenant)) or None,
+        tenancy.session(context) if session is None else _fit(str(session)) or None,
+    )
 
 
 def _fit(text: str) -> str:

@@ -71,6 +71,8 @@ RULES = [
     ("[triggers.out_of_memory]\nabove = 0 #!", "must be a whole number from 1 on, not 0.0"),
     ("[triggers.out_of_memory]\nabove = 2\nwindows = 2 #!", "has no windows: out_of_memory counts in a row itself"),
     ("[triggers.thermal_state]\nabove = 60\nwindows = 2 #!", "has no windows: thermal_state counts in a row itself"),
+    ("[triggers.out_of_memory]\nabove = 2\nseconds = 60 #!", "has no seconds: out_of_memory counts in a row itself"),
+    ("[triggers.queue]\nabove = 3\nseconds = -1 #!", "triggers.queue.seconds must be a number from 0 and below 1e15"),
     ("[ladder]\nlengths = [6,\n 4,\n 4] #!", "must fall, longest first, each once: 4 comes after 4"),
     ("[ladder]\nlengths = [2, 4] #!", "must fall, longest first, each once: 4 comes after 2"),
     ("[probe]\nlongest_cool_down = 9 #!", "must not be below probe.cool_down, which is 300.0"),

@@ -24,6 +24,7 @@ class Rule:
     bound: float
     windows: int
     action: str
+    seconds: float = 0.0
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Reference:
     place: int = 0
     streams: bool = False
     since: float = 0.0
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, list[float]] = field(default_factory=dict)
     blamed: tuple[str, str] | None = None
     good: list[float] = field(default_factory=list)
     climbed: float | None = None
@@ -63,8 +64,8 @@ class Reference:
             return value >= bound
         return value > bound if rule.above else value < bound
 
-    def window(self, kind: str, values: dict[str, float], now: float) -> str | None:
-        """Take a window; return the name of what was done, None if nothing was."""
+    def window(self, kind: str, values: dict[str, float], now: float, lasted: float) -> str | None:
+        """Take a window that lasted so many seconds; return the name of what was done, None if nothing was."""
         pays = values.get("break_even")
         tripped, all_kept = [], True
         for rule in self.rules:
@@ -72,13 +73,14 @@ class Reference:
             if rule.measure not in KINDS[kind] or math.isnan(value) or math.isinf(value):
                 continue
             if self.broken(rule, value, rule.bound, pays, 1.0):
-                self.rows[rule.name] = self.rows.get(rule.name, 0) + 1
+                began = self.rows.setdefault(rule.name, [])
+                began.append(now - lasted)
                 all_kept = False
+                if self.state == "probing" or (len(began) >= rule.windows and now - began[0] >= rule.seconds):
+                    tripped.append(rule)
             else:
-                self.rows[rule.name] = 0
+                self.rows[rule.name] = []
                 all_kept = all_kept and self.kept(rule, value, pays)
-            if self.rows[rule.name] >= (1 if self.state == "probing" else rule.windows):
-                tripped.append(rule)
         if tripped:
             self.good = []
             worst = min(tripped, key=lambda rule: SEVEREST.index(rule.action))
@@ -169,5 +171,6 @@ def rules_of(triggers: dict[str, Any], length: int) -> list[Rule]:
         if isinstance(bound, dict):
             bound = bound["16+" if length >= 16 else str(length)]
         windows, action = trigger.get("windows", 1), trigger.get("action", "autoregressive")
-        rules.append(Rule(name, trigger.get("measure", name), above, bound, windows, action))
+        seconds = trigger.get("seconds", 0.0)
+        rules.append(Rule(name, trigger.get("measure", name), above, bound, windows, action, seconds))
     return rules

@@ -20,6 +20,8 @@ from tests.guard.reference import Reference, Rule, rules_of
 
 POLICY = Policy(mode="enforce")
 LENGTH = 4
+LASTED = 5.0
+"""Seconds from the first to the last of a window."""
 TRIGGERS = to_builtins(POLICY)["triggers"]
 RULES = {each.name: each for each in rules_of(TRIGGERS, LENGTH)}
 KINDS: dict[Kind, frozenset[Any]] = {
@@ -39,7 +41,7 @@ def a_breaker(*, unloads: bool = False) -> Breaker:
 
 
 def closed(**values: float) -> Closed:
-    return Closed(values, 200, 5.0, {LENGTH: 100})  # type: ignore[arg-type]
+    return Closed(values, 200, LASTED, {LENGTH: 100})  # type: ignore[arg-type]
 
 
 def kind_of(rule: Rule) -> Kind:
@@ -81,7 +83,7 @@ class AsTheReference(RuleBasedStateMachine):
         values = data.draw(st.dictionaries(st.sampled_from(sorted(KINDS[kind])), NUMBERS))
         for _ in range(times):
             change = self.breaker.window(kind, closed(**values), self.now)
-            wanted = self.reference.window(kind, values, self.now)
+            wanted = self.reference.window(kind, values, self.now, LASTED)
             assert (None if change is None else change.trigger) == wanted
 
     @rule(kind=st.sampled_from(list(KINDS)), times=st.integers(1, 3), seconds=st.sampled_from([5.0, 150.0, 400.0]))
@@ -90,7 +92,7 @@ class AsTheReference(RuleBasedStateMachine):
         for _ in range(times):
             self.now += seconds
             change = self.breaker.window(kind, closed(**values), self.now)
-            wanted = self.reference.window(kind, values, self.now)
+            wanted = self.reference.window(kind, values, self.now, LASTED)
             assert (None if change is None else change.trigger) == wanted
 
     @rule(name=st.sampled_from(sorted(RULES)), times=st.integers(1, 3))
@@ -99,7 +101,7 @@ class AsTheReference(RuleBasedStateMachine):
         values = {rule.measure: at_bound(rule, 0.1)}
         for _ in range(times):
             change = self.breaker.window(kind_of(rule), closed(**values), self.now)
-            wanted = self.reference.window(kind_of(rule), values, self.now)
+            wanted = self.reference.window(kind_of(rule), values, self.now, LASTED)
             assert (None if change is None else change.trigger) == wanted
 
     @rule()
@@ -143,10 +145,10 @@ def test_a_trigger_trips_in_the_window_that_its_rule_says_and_not_in_the_one_bef
     broken = closed(**{rule.measure: at_bound(rule, 0.01)})
     for _ in range(rule.windows - 1):
         assert breaker.window(kind_of(rule), broken, 1.0) is None
-    change = breaker.window(kind_of(rule), broken, 1.0)
+    change = breaker.window(kind_of(rule), broken, 1.0 + rule.seconds)
     assert isinstance(change, Change)
     assert (change.trigger, change.before, change.value) == (name, "closed", broken.values[rule.measure])  # type: ignore[index]
-    assert (change.threshold, change.samples, change.window_seconds) == (rule.bound, 200, 5.0)
+    assert (change.threshold, change.samples, change.window_seconds) == (rule.bound, 200, LASTED)
     ends = {"down": "k=3", "streams": "streams", "autoregressive": "autoregressive", "unload": "autoregressive"}
     assert (change.rung_before, change.rung_after) == ("as_asked", ends[rule.action])
 
@@ -160,6 +162,45 @@ def test_one_good_window_between_broken_ones_begins_the_count_anew(name: str) ->
             change = breaker.window(kind_of(rule), broken, 1.0)
             assert change is None or change.trigger != name
         breaker.window(kind_of(rule), good, 1.0)
+
+
+LONG = Policy(triggers={"queue": Trigger(above=2.0, windows=2, seconds=300, action="down")})
+SLOW, QUICK = closed(queue=3.0), closed(queue=1.0)
+
+
+@pytest.mark.parametrize(("last", "trips"), [(394.9, False), (395.0, True)])
+def test_a_trigger_that_says_seconds_must_be_broken_for_so_long(last: float, trips: bool) -> None:
+    """From the beginning of the first window, which is five seconds before its end."""
+    breaker = Breaker(LONG, rungs(), 0.0)
+    for now in (100.0, 110.0, 200.0):
+        assert breaker.window("requests", SLOW, now) is None
+    assert (breaker.window("requests", SLOW, last) is not None) is trips
+
+
+def test_seconds_do_without_no_window() -> None:
+    breaker = Breaker(LONG, rungs(), 0.0)
+    assert breaker.window("requests", Closed({"queue": 3.0}, 20, 1000.0), 1000.0) is None
+    assert breaker.window("requests", SLOW, 1010.0) is not None
+
+
+def test_a_good_window_begins_the_seconds_anew_and_one_that_does_not_know_does_not() -> None:
+    breaker = Breaker(LONG, rungs(), 0.0)
+    breaker.window("requests", SLOW, 100.0)
+    breaker.window("requests", QUICK, 200.0)
+    breaker.window("requests", SLOW, 300.0)
+    assert breaker.window("requests", SLOW, 500.0) is None
+    breaker.window("requests", closed(), 550.0)
+    assert breaker.window("requests", SLOW, 600.0) is not None
+
+
+def test_a_probe_need_not_be_bad_for_long() -> None:
+    policy = Policy(triggers={**LONG.triggers, "verifier_error": Trigger(above=2)})
+    breaker = Breaker(policy, rungs(), 0.0)
+    breaker.window("failures", closed(verifier_error=2.0), 0.0)
+    breaker.tick(301.0)
+    assert breaker.state == "probing"
+    breaker.window("requests", SLOW, 310.0)
+    assert breaker.state == "open"
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -188,7 +229,8 @@ def test_speculation_comes_back_from_every_trigger(name: str) -> None:
     """Broken once; then good windows a minute. It is as asked again within the hour, and goes up rung by rung."""
     rule, breaker = RULES[name], a_breaker(unloads=True)
     for _ in range(rule.windows):
-        breaker.window(kind_of(rule), closed(**{rule.measure: at_bound(rule, 0.05)}), 0.0)
+        broken = closed(**{rule.measure: at_bound(rule, 0.05)})
+        breaker.window(kind_of(rule), broken._replace(seconds=rule.seconds), 0.0)
     assert breaker.state != "closed"
     now, seen = 0.0, []
     while breaker.state != "closed":

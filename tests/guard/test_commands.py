@@ -94,6 +94,36 @@ def test_check_prints_ok_with_the_digest_and_what_the_policy_does(folder: Path) 
         assert line in told
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "baseline none: makes no control requests"),
+        ('mode = "enforce"', "baseline 2.0% to 20.0% of sessions run autoregressively"),
+        ('mode = "enforce"\n[baseline]\nshare = 0', "baseline none: makes no control requests"),
+        ('[baseline]\nwrite = "new.json"', "baseline none: makes no control requests; writes new.json"),
+        ("", "budget none"),
+        ("[budget]\nshare_of_streams = 0.5", "budget each tenant 50.0% of the streams that speculate at most"),
+        ("[budget]\ndraft_tokens_per_minute = 6000", "budget each tenant 6,000 proposed tokens a minute at most"),
+        ("", "audit no file"),
+        ('[audit]\nfolder = "trail"', "audit trail"),
+        ('[audit]\nfolder = "trail"\nstate = true', "audit trail, with the state"),
+    ],
+)
+def test_check_says_what_a_policy_takes_and_keeps(folder: Path, text: str, line: str) -> None:
+    (folder / "policy.toml").write_text(text)
+    result = invoke("check", "policy.toml")
+    assert line in [" ".join(each.split()) for each in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("content", ["no", '{"format": 2}', '{"format": 1, "rows": []}'])
+def test_check_looks_into_the_file_of_the_baseline(folder: Path, content: str) -> None:
+    (folder / "policy.toml").write_text('[baseline]\nsource = "file"\nfile = "usual.json"\n')
+    (folder / "usual.json").write_text(content)
+    result = invoke("check", "policy.toml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("the baseline usual.json ")
+
+
 def test_check_says_what_is_wrong_on_the_standard_error(folder: Path) -> None:
     (folder / "policy.toml").write_text("mode = 1\n[windows]\nrounds = 0\n")
     result = invoke("check", "policy.toml")

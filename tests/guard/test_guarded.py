@@ -172,7 +172,7 @@ def test_a_planned_block_may_end_in_another_context() -> None:
         begun = answers()
         assert not contextvars.copy_context().run(next, begun)
         begun.close()  # type: ignore[attr-defined]
-        assert chosen.get() is None
+        assert chosen() is None
 
 
 # Beginning and ending

@@ -14,9 +14,9 @@ pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 import mlx.core as mx
 
 import otel_specdecode
-from otel_specdecode.guard.policy import Baseline, Policy, Trigger
+from otel_specdecode.guard.policy import Baseline, Policy, Trigger, Windows
 from otel_specdecode.guarded import RunningGuard
-from otel_specdecode.telemetry.names import Attr
+from otel_specdecode.telemetry.names import Attr, Event
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.tiny_pair import PROMPTS
 from tests.guard.joined import (
@@ -117,6 +117,29 @@ def test_a_calibration_fills_the_baseline_without_the_draft(models: Models, tele
         ("autoregressive", "control", "control", 0): 2,
         ("speculative", "normal", None, K): 1,
     }
+
+
+def test_a_scope_without_a_baseline_is_told_of_until_a_calibration(models: Models, telemetry: Telemetry) -> None:
+    compares = Policy(
+        mode="enforce",
+        windows=Windows(requests=2),
+        triggers={"speedup": Trigger(below=1e-6)},
+        baseline=Baseline(requests=2, share=0.0, most_share=0.0),
+    )
+
+    def standings() -> list[Any]:
+        told = telemetry.events(Event.SPECDECODE_GUARD_BASELINE)
+        return [each.attributes[Attr.SPECDECODE_GUARD_BASELINE_STATE] for each in told]
+
+    with guarded(compares) as guard:
+        for _ in range(6):
+            models.run(models.draft)
+        assert standings() == ["missing"]
+        guard.calibrate(lambda prompt: models.run(models.draft, prompt), PROMPTS[:2])
+        for _ in range(6):
+            models.run(models.draft)
+        assert standings() == ["missing", "known"]
+        assert violations(telemetry) == []
 
 
 def test_results_of_canaries_are_read_from_a_file(models: Models, telemetry: Telemetry, tmp_path: Path) -> None:

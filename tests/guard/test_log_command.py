@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +130,38 @@ def test_on_a_terminal_it_is_a_table(folder: Path, run: Run, monkeypatch: pytest
     assert status == 0
     assert "trigger" in "\n".join(lines)
     assert "\x1b[1;31mclosed -> open" in "\n".join(lines)
+
+
+def test_a_terminal_that_is_too_narrow_for_the_table_has_the_lines_of_a_pipe(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_pipe = run(folder)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(folder) == in_a_pipe
+
+
+def test_a_folder_that_is_not_there_is_said_to_come_with_the_first_decision(tmp_path: Path, run: Run) -> None:
+    status, lines, err = run(tmp_path / "audit")
+    assert (status, lines) == (2, [])
+    assert "audit is not there. A guard makes its folder at its first decision" in " ".join(err.split())
+
+
+def test_that_there_is_nothing_to_show_is_said(folder: Path, run: Run) -> None:
+    (folder / "empty").mkdir()
+    assert run(folder / "empty") == (0, [], "Nothing was decided yet.\n")
+    assert run(folder, "--tenant", "other") == (0, [], "None of 4 decisions was asked for.\n")
+
+
+def test_a_reader_who_has_enough_is_no_error(folder: Path) -> None:
+    script = "import sys; from otel_specdecode.cli import main; main()"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", script, "guard", "log", str(folder)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(write)
+    assert "cannot be read" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_as_json_it_is_a_line_with_everything_for_each(folder: Path, run: Run) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 msgspec = pytest.importorskip("msgspec", reason="needs the [guard] extra")
 
 from otel_specdecode.guard.policy import Policy, Trigger  # noqa: E402
-from otel_specdecode.guard.policy_file import MOST_BYTES, PolicyError, PolicyFile, read_policy  # noqa: E402
+from otel_specdecode.guard.policy_file import PolicyFile, read_policy  # noqa: E402
 from otel_specdecode.guard.policy_text import default_policy_text  # noqa: E402
+from otel_specdecode.guard.toml_file import MOST_BYTES, PolicyError  # noqa: E402
 from tests.guard.broken_policies import RULES, SHAPES, TEXTS  # noqa: E402
 
 if sys.version_info >= (3, 11):

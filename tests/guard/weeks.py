@@ -102,13 +102,13 @@ class Week:
         self._asked = 0.0
 
     def run(self, seconds: float, per_minute: Callable[[float], float]) -> None:
-        """Serve requests of all tenants in turn, so many a minute for each."""
-        while self.clock.seconds < seconds:
-            began = self.clock.seconds
+        """Serve requests of all tenants in turn, so many a minute for each; those that come too soon wait."""
+        arrive = self.clock.seconds
+        while arrive < seconds:
+            self.look(arrive)
             for tenant in self.tenants:
                 self.serve(tenant)
-            pause = self.chance.exponential(60.0 / per_minute(began))
-            self.look(max(began + pause, self.clock.seconds + 0.5))
+            arrive += self.chance.exponential(60.0 / per_minute(arrive))
 
     def look(self, until: float) -> None:
         """Let time pass; the machine is read every 5 s, and a canary asked every two minutes."""
@@ -199,8 +199,9 @@ class Week:
 def counted(accepted: Any, length: int) -> Counts:
     """Counts of finished rounds, each with so many tokens accepted."""
     rounds, total = len(accepted), int(accepted.sum())
-    by_position = [int((accepted > place).sum()) if place < length else 0 for place in range(POSITIONS)]
-    all_accepted, none = int((accepted == length).sum()), int((accepted == 0).sum())
+    at_least = np.bincount(accepted, minlength=POSITIONS + 1)[::-1].cumsum()[::-1].tolist()
+    by_position = at_least[1:]
+    all_accepted, none = at_least[length], rounds - at_least[1]
     return Counts(
         tokens=total + rounds,
         accepted=total,

@@ -1,0 +1,87 @@
+"""What a run has so far, and its files: whoever runs requests asks it what is done and hands it what ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, Run, RunHead
+from otel_specdecode.acceptance.storage import RunWriter, read_run
+
+
+class Book:
+    """An open run. For several threads, but for `run()`."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Open a run that storage.begin() made, to add to it.
+
+        Args:
+            folder: The run's folder.
+            clock: Seconds since the epoch.
+
+        Raises:
+            AcceptanceError: It cannot be read, or written.
+        """
+        self._writer = RunWriter(folder)  # first: nobody else writes to it from here on
+        try:
+            found = read_run(folder)
+        except BaseException:
+            self._writer.close()
+            raise
+        self.head: RunHead = found.head
+        self.faults = found.faults
+        self._arms = dict.fromkeys(found.head.arms)
+        self._results = {each.id: each for each in found.results}
+        self._notes = list(found.notes)
+        self._clock = clock
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier process has begun it."""
+        return any(note.what == "begun" for note in self._notes)
+
+    def has(self, job: str) -> bool:
+        """Return whether a request has ended."""
+        return job in self._results
+
+    def add(self, result: Measured) -> None:
+        """Keep what came of a request; it is on the disk when this returns."""
+        self._writer.add(result)
+        self._results[result.id] = result
+
+    def sample(self, sample: HostSample) -> None:
+        """Keep how the machine is."""
+        self._writer.add(sample)
+
+    def note(self, what: Note, *, once: bool = False) -> None:
+        """Keep what happened.
+
+        Args:
+            what: It.
+            once: Not if the same was noted before.
+        """
+        if once and any((each.what, each.why) == (what.what, what.why) for each in self._notes):
+            return
+        self._writer.add(what)
+        self._notes.append(what)
+
+    def add_arm(self, arm: Arm) -> None:
+        """Keep an arm that the run did not begin with; one that it has is left."""
+        if arm not in self._arms:
+            self._writer.add(arm)
+            self._arms[arm] = None
+
+    def run(self) -> Run:
+        """Return the run as it stands, without what the machine was like."""
+        head = replace(self.head, arms=tuple(self._arms))
+        return Run(head, tuple(self._results.values()), (), tuple(self._notes), self.faults)
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return self._clock()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()

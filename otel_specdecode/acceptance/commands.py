@@ -1,0 +1,354 @@
+"""The commands `otel-specdecode sweep`, `soak` and `manifest`. What needs more than click is imported when they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from otel_specdecode.acceptance.engines.interface import Engine, Models
+    from otel_specdecode.acceptance.prompts import Prompt
+    from otel_specdecode.acceptance.running import Setting
+
+INTERRUPTED = 130
+INCOMPLETE = 3
+"""Exit status of a sweep whose time was over before its end."""
+
+_MISSING = 'this needs the extra [acceptance]: pip install "otel-specdecode[acceptance]"'
+_EXTRA = {"jinja2", "jsonschema", "matplotlib", "msgspec", "numpy", "opentelemetry.exporter", "rich", "scipy"}
+_MINUTE, _HOUR = 60.0, 3600.0
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """End with a sentence where something has to be changed, or an extra is missing."""
+    try:
+        from otel_specdecode.acceptance.errors import AcceptanceError
+    except ModuleNotFoundError as error:
+        raise click.ClickException(_MISSING) from error
+    try:
+        yield
+    except AcceptanceError as error:
+        raise click.ClickException(str(error)) from error
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in _EXTRA or (error.name or "").startswith("opentelemetry"):
+            raise click.ClickException(_MISSING) from error
+        raise
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Numbers, with commas between them."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int | float], least: float, most: float) -> None:
+        """Take numbers of a kind in a range."""
+        self._kind = kind
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return them as a tuple, each once, in their order; or fail."""
+        if isinstance(value, tuple):
+            return value
+        found: dict[float, None] = {}
+        for part in str(value).split(","):
+            try:
+                number = self._kind(part.strip())
+            except ValueError:
+                self.fail(f"{part.strip()!r} is no {'whole ' if self._kind is int else ''}number.", param, ctx)
+            if not self._least <= number <= self._most:
+                self.fail(f"{number} is not between {self._least:g} and {self._most:g}.", param, ctx)
+            found[number] = None
+        return tuple(found)
+
+
+class Pairs(click.ParamType):  # type: ignore[type-arg]
+    """`name=value`."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return both as a pair, or fail."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} has to be NAME=VALUE.", param, ctx)
+        return key.strip(), rest.strip()
+
+
+def models_options(command: Command) -> Command:
+    """Add the options that say what is loaded."""
+    for option in reversed(
+        (
+            click.option("--engine", help="mlx or llama_cpp.  [default: llama_cpp for a GGUF file, else mlx]"),
+            click.option("--model", required=True, help="The target: a folder, a GGUF file, a cached hub id, or tiny."),
+            click.option(
+                "--draft",
+                "drafts",
+                multiple=True,
+                help="A draft, as a target; several as LABEL=MODEL. prompt-lookup with llama_cpp; tiny:draft.",
+            ),
+            click.option(
+                "--option",
+                "options",
+                type=Pairs(),
+                multiple=True,
+                help="An option of the engine for target and draft, such as n_ctx=4096.",
+            ),
+            click.option("--stop", multiple=True, help="A text that ends an answer."),
+            click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the sampling."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def run_options(command: Command) -> Command:
+    """Add the options that say what is asked, and where the run is kept."""
+    for option in reversed(
+        (
+            click.option(
+                "--prompts",
+                "prompt_files",
+                type=click.Path(path_type=Path),
+                multiple=True,
+                help="A JSONL file of prompts.  [default: the bundled mix]",
+            ),
+            click.option("--out", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/RUN_ID]"),
+            click.option("--run-id", help="Its name on spans, metrics and files.  [default: by the time]"),
+            click.option(
+                "--note",
+                "notes",
+                type=Pairs(),
+                multiple=True,
+                help="What the machine does not tell: ambient=21C, placement, fan, power_limit, background.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@models_options
+@run_options
+@click.option(
+    "--draft-tokens",
+    type=Numbers(int, 1, 64),
+    default="2,3,4,6",
+    show_default=True,
+    help="Draft lengths to try.",
+)
+@click.option("--temperature", "temperatures", type=Numbers(float, 0.01, 5), help="Try these at the best length.")
+@click.option("--top-k", "top_ks", type=Numbers(int, 1, 1_000_000), help="Try these at the best length.")
+@click.option("--concurrency", type=Numbers(int, 1, 64), default="1", show_default=True, help="Requests at once.")
+@click.option(
+    "--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of each prompt in each arm."
+)
+@click.option("--warm-up", type=click.FloatRange(0, 86_400), default=180.0, show_default=True, help="Seconds.")
+@click.option("--cool-down", type=click.FloatRange(0, 86_400), default=0.0, show_default=True, help="Seconds.")
+@click.option("--max-hours", type=click.FloatRange(0.001, 10_000), help="Begin nothing more after so many hours.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+@click.option("--anyway", is_flag=True, help="Also if that was of another manifest.")
+def sweep(**asked: Any) -> None:
+    """Run a target alone and with drafts of several lengths, and say which length pays, if any does.
+
+    The baseline comes first, then one lever at a time; repeats are interleaved. It may be interrupted and resumed.
+    The exit status is 3 where --max-hours ended it, and 130 after Ctrl-C.
+    """
+    with told():
+        from otel_specdecode.acceptance.running import sweep as run_sweep
+        from otel_specdecode.acceptance.sweep import Levers
+        from otel_specdecode.acceptance.terminal import progress, show_run
+
+        if asked["resume"] and asked["out"] is None:
+            raise click.UsageError("--resume needs --out: the folder of the run to go on with")
+        drafts = _drafts(asked["drafts"])
+        if not drafts:
+            raise click.UsageError("a sweep needs a --draft to compare with the target alone")
+        levers = Levers(
+            draft_lengths=asked["draft_tokens"],
+            drafts=tuple(drafts),
+            temperatures=asked["temperatures"] or (),
+            top_ks=asked["top_ks"] or (),
+            concurrency=asked["concurrency"],
+            repeats=asked["repeats"],
+            warm_up=asked["warm_up"],
+            cool_down=asked["cool_down"],
+            max_seconds=asked["max_hours"] and asked["max_hours"] * _HOUR,
+            seed=asked["seed"],
+        )
+        setting = _setting(asked, drafts, threads=max(levers.concurrency))
+        with _interruptible(setting), progress("Requests") as step:
+            complete = run_sweep(setting, levers, step)
+        show_run(setting.folder)
+    if not complete:
+        click.echo(f"Its time is over before its end; go on with --resume --out {setting.folder}", err=True)
+        sys.exit(INCOMPLETE)
+
+
+@click.command()
+@models_options
+@run_options
+@click.option("--minutes", type=click.FloatRange(0.01, 14_400), default=30.0, show_default=True, help="For how long.")
+@click.option(
+    "--baseline-minutes",
+    type=click.FloatRange(0, 14_400),
+    help="How long the target runs alone before it.  [default: a third, 10 at most]",
+)
+@click.option("--draft-tokens", type=click.IntRange(1, 64), default=4, show_default=True, help="The draft length.")
+@click.option("--temperature", type=click.FloatRange(0, 5), default=0.0, show_default=True, help="Of the sampling.")
+@click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="Of the sampling; 0 for all.")
+@click.option("--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Requests at once.")
+@click.option("--warm-up", type=click.FloatRange(0, 86_400), default=180.0, show_default=True, help="Seconds.")
+@click.option(
+    "--shape",
+    type=click.Choice(["steady", "poisson", "bursts"]),
+    default="steady",
+    show_default=True,
+    help="steady: always busy; poisson: at random times; bursts: --concurrency requests at a time.",
+)
+@click.option("--per-minute", type=click.FloatRange(0.01, 100_000), help="Requests, or bursts, a minute.")
+def soak(**asked: Any) -> None:
+    """Decode for a long time under one load, and record what memory, heat and speed do."""
+    with told():
+        from otel_specdecode.acceptance.records import Arm
+        from otel_specdecode.acceptance.running import soak as run_soak
+        from otel_specdecode.acceptance.soak import Load, SoakPlan
+        from otel_specdecode.acceptance.terminal import progress, show_run
+
+        if (asked["shape"] == "steady") != (asked["per_minute"] is None):
+            raise click.UsageError("--per-minute goes with --shape poisson or bursts, which need it")
+        drafts = _drafts(asked["drafts"])
+        if len(drafts) > 1:
+            raise click.UsageError("a soak takes one --draft")
+        length = asked["draft_tokens"] if drafts else 0
+        arm = Arm(length, next(iter(drafts), ""), asked["temperature"], asked["top_k"], asked["concurrency"])
+        baseline = asked["baseline_minutes"]
+        plan = SoakPlan(
+            arm=arm,
+            seconds=asked["minutes"] * _MINUTE,
+            baseline_seconds=_MINUTE * (min(asked["minutes"] / 3, 10.0) if baseline is None else baseline),
+            warm_up=asked["warm_up"],
+            load=Load(asked["shape"], asked["per_minute"] or 0.0),
+            seed=asked["seed"],
+        )
+        setting = _setting({**asked, "resume": False, "anyway": False}, drafts, threads=arm.concurrency)
+        with _interruptible(setting), progress("Seconds") as step:
+            run_soak(setting, plan, step)
+        show_run(setting.folder)
+
+
+@click.command()
+@models_options
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="A file, instead of the screen.")
+def manifest(**asked: Any) -> None:
+    """Print the frozen manifest of a target and its drafts, as JSON with its id; it loads them."""
+    with told():
+        import json
+
+        from otel_specdecode.acceptance.running import manifest_of_models
+
+        drafts = _drafts(asked["drafts"])
+        engine = _engine(asked["engine"], asked["model"])
+        document = manifest_of_models(engine, _models(asked, drafts, threads=1))
+        text = json.dumps(document, indent=2, sort_keys=True)
+        if asked["output"] is None:
+            click.echo(text)
+            return
+        try:
+            asked["output"].write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"{asked['output']} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _interruptible(setting: Setting) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"\nInterrupted; what ended is kept in {setting.folder}.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Setting:
+    from otel_specdecode.acceptance.frozen import NOTES
+    from otel_specdecode.acceptance.running import Setting, check_run_id, new_run_id
+
+    notes = dict(asked["notes"])
+    unknown = sorted(set(notes) - set(NOTES))
+    if unknown:
+        raise click.UsageError(f"--note {unknown[0]}: it is one of {', '.join(NOTES)}")
+    run_id = check_run_id(asked["run_id"] or new_run_id())
+    return Setting(
+        engine=_engine(asked["engine"], asked["model"]),
+        models=_models(asked, drafts, threads),
+        prompts=_prompts(asked["prompt_files"], asked["model"]),
+        folder=asked["out"] or Path("runs") / run_id,
+        run_id=run_id,
+        notes=notes,
+        resume=asked["resume"],
+        anyway=asked["anyway"],
+    )
+
+
+def _drafts(given: tuple[str, ...]) -> dict[str, str]:
+    """Return drafts by label: the only one needs none, and has the empty one."""
+    if len(given) == 1 and "=" not in given[0]:
+        return {"": given[0]}
+    found: dict[str, str] = {}
+    for each in given:
+        label, equals, model = each.partition("=")
+        if not equals or not label or not model:
+            raise click.UsageError("of several drafts, each is --draft LABEL=MODEL")
+        if label in found:
+            raise click.UsageError(f"two drafts are called {label}")
+        found[label] = model
+    return found
+
+
+def _engine(name: str | None, model: str) -> Engine:
+    from importlib.util import find_spec
+
+    from otel_specdecode.acceptance.engines import NAMES, engine_named
+
+    if name is None:
+        name = "llama_cpp" if model.lower().endswith(".gguf") or find_spec("mlx_lm") is None else "mlx"
+    if name not in NAMES:
+        raise click.UsageError(f"--engine {name}: it is one of {', '.join(NAMES)}")
+    return engine_named(name)
+
+
+def _models(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Models:
+    from otel_specdecode.acceptance.engines.interface import Models
+
+    options = {name: _plain(value) for name, value in asked["options"]}
+    return Models(asked["model"], drafts, options, asked["seed"], asked["stop"], threads)
+
+
+def _plain(value: str) -> int | float | str | bool:
+    """Return a value as what it looks like."""
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _prompts(files: tuple[Path, ...], model: str) -> tuple[Prompt, ...]:
+    from otel_specdecode.acceptance.mix import bundled
+    from otel_specdecode.acceptance.prompt_files import read_prompts
+
+    return read_prompts(files) if files else bundled("tiny" if model == "tiny" else "default")

@@ -1,0 +1,1 @@
+"""Gates: numbers that a run is held against, and the verdict."""

@@ -1,0 +1,70 @@
+"""A run in its stretches: what one process measured without a break, and what the machine was like meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What was measured without a break.
+
+    Attributes:
+        began: When its process began, in seconds since the epoch; None if nothing tells.
+        start, end: From the first request that counts to the end of the last, likewise.
+        requests: Those that count, and those that failed.
+        host: Samples of the machine, from the last one before the start to the first one after the end.
+    """
+
+    began: float | None
+    start: float
+    end: float
+    requests: tuple[Measured, ...]
+    host: tuple[HostSample, ...]
+
+    @property
+    def neighbours(self) -> Iterator[tuple[HostSample, HostSample]]:
+        """Each sample with the next one."""
+        return pairwise(self.host)
+
+    def longest_blind(self, knows: Callable[[HostSample], bool]) -> float:
+        """Return the longest time between two samples that know something, the ends included, in seconds."""
+        times = [each.at for each in self.host if knows(each)]
+        times = [self.start, *times] if not times or times[0] > self.start else times
+        times = [*times, self.end] if times[-1] < self.end else times
+        return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
+def stretches(run: Run) -> tuple[Stretch, ...]:
+    """Return the stretches of a run in which something was measured, in order."""
+    begins = sorted(note.at for note in run.notes if note.what in ("begun", "resumed"))
+    measured = sorted((each for each in run.results if each.phase == "measured"), key=lambda each: each.started_at)
+    found = []
+    for began, ended in zip([None, *begins], [*begins, None], strict=True):
+        requests = tuple(
+            each
+            for each in measured
+            if (began is None or each.started_at >= began) and (ended is None or each.started_at < ended)
+        )
+        if requests:
+            start, end = requests[0].started_at, max(each.started_at + each.duration for each in requests)
+            found.append(Stretch(began, start, end, requests, _around(run.host, start, end)))
+    return tuple(found)
+
+
+def longest(run: Run, arm: Arm) -> float:
+    """Return for how many seconds an arm ran without a break, at most."""
+    found = [[each for each in stretch.requests if each.arm == arm.name] for stretch in stretches(run)]
+    spans = [max(each.started_at + each.duration for each in some) - some[0].started_at for some in found if some]
+    return max(spans, default=0.0)
+
+
+def _around(host: tuple[HostSample, ...], start: float, end: float) -> tuple[HostSample, ...]:
+    ordered = sorted(host, key=lambda each: each.at)
+    before = sum(1 for each in ordered if each.at <= start)
+    behind = next((number for number, each in enumerate(ordered) if each.at >= end), len(ordered))
+    return tuple(ordered[max(before - 1, 0) : behind + 1])

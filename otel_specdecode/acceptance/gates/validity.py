@@ -1,0 +1,195 @@
+"""Whether a run counts at all: warm-up, length, power, memory, sleep, side load, age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from otel_specdecode.acceptance.frozen import NOTES
+from otel_specdecode.acceptance.gates.policy import Validity, number
+from otel_specdecode.acceptance.gates.stretches import Stretch, longest, stretches
+from otel_specdecode.acceptance.records import Arm, HostSample, Run
+
+Held = Literal["held", "broken", "not measured", "noted"]
+
+DAY: Final = 86_400.0
+_UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityItem:
+    """One condition.
+
+    Attributes:
+        id: Its name.
+        title: What it demands, in a few words.
+        status: `held`, `broken` or `not measured`; `noted` is what the user noted.
+        why: What was seen.
+        counts: Whether the run is invalid unless it is held; what nobody can read off a machine does not count.
+    """
+
+    id: str
+    title: str
+    status: Held
+    why: str
+    counts: bool = True
+
+
+def validity_of(
+    validity: Validity, run: Run, soak: Run | None, arm: Arm | None, now: float
+) -> tuple[ValidityItem, ...]:
+    """Return all conditions.
+
+    Args:
+        validity: What they demand.
+        run: The run that is judged.
+        soak: The soak beside it; None if there is none, or the run is one.
+        arm: The arm that is judged; None if there is none.
+        now: Seconds since the epoch.
+    """
+    runs = (run,) if soak is None else (run, soak)
+    sign_off = soak or (run if run.head.kind == "soak" else None)
+    return (
+        _warm_up(validity, runs),
+        _soak(validity, sign_off, arm),
+        _state(validity, runs, "power_source", "on mains throughout", lambda each: each.power_source, "battery"),
+        _state(validity, runs, "power_mode", "no low-power mode throughout", lambda each: each.power_mode, "low"),
+        _free_memory(validity, runs),
+        _awake(validity, runs),
+        _side_load(runs),
+        _age(validity, runs, now),
+        *_notes(runs),
+        *_faults(runs),
+    )
+
+
+def _warm_up(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+    title = f"warm-up of {validity.warm_up:g} s before the first request that counts"
+    found = [(run, each) for run in runs for each in stretches(run)]
+    unknown = [run.head.run_id for run, each in found if each.began is None]
+    if unknown or not found:
+        return ValidityItem("warm_up", title, "not measured", "nothing tells when it began")
+    times = [(each.start - (each.began or 0.0), run.head.run_id) for run, each in found]
+    shortest, run_id = min(times)
+    status: Held = "held" if shortest >= validity.warm_up else "broken"
+    return ValidityItem("warm_up", title, status, f"{shortest:.0f} s in {run_id}, the shortest of {len(times)}")
+
+
+def _soak(validity: Validity, soak: Run | None, arm: Arm | None) -> ValidityItem:
+    title = f"sign-off soak of {validity.soak / 60:g} min without a break"
+    if soak is None:
+        return ValidityItem("soak", title, "not measured", "no soak was given")
+    lasted = 0.0 if arm is None else longest(soak, arm)
+    name = "" if arm is None else f" of {arm.name}"
+    status: Held = "held" if lasted >= validity.soak else "broken"
+    return ValidityItem("soak", title, status, f"{lasted / 60:.1f} min{name} in {soak.head.run_id}")
+
+
+def _state(
+    validity: Validity, runs: tuple[Run, ...], name: str, title: str, read: Callable[[HostSample], str], bad: str
+) -> ValidityItem:
+    """Hold a state against the one that must not be."""
+    seen = [(run, each) for run in runs for stretch in stretches(run) for each in stretch.host]
+    wrong = [(run, each) for run, each in seen if read(each) == bad]
+    if wrong:
+        return ValidityItem(name, title, "broken", f"{bad} in {len(wrong)} of {len(seen)} samples")
+    return _unless_blind(validity, runs, name, title, lambda each: read(each) != _UNKNOWN, f"{len(seen)} samples")
+
+
+def _free_memory(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+    floor = number(validity.free_memory)
+    title = f"at least {floor:.0%} of memory available throughout"
+    shares = [share for run in runs for each in _all(run) for share in _share(each)]
+    if shares and min(shares) < floor:
+        return ValidityItem("free_memory", title, "broken", f"down to {min(shares):.1%}")
+    seen = f"not below {min(shares):.1%}" if shares else ""
+    return _unless_blind(validity, runs, "free_memory", title, lambda each: any(True for _ in _share(each)), seen)
+
+
+def _awake(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+    title = "the machine never slept"
+    pairs = [pair for run in runs for stretch in stretches(run) for pair in stretch.neighbours]
+    gaps = [(after.at - before.at) - (after.monotonic - before.monotonic) for before, after in pairs]
+    asleep = [gap for gap in gaps if gap > validity.sleep]
+    if asleep:
+        return ValidityItem("awake", title, "broken", f"asleep {len(asleep)} times, {max(asleep):.0f} s at most")
+    return _unless_blind(validity, runs, "awake", title, _sampled, f"{len(pairs)} gaps between samples")
+
+
+def _side_load(runs: tuple[Run, ...]) -> ValidityItem:
+    title = "side load recorded: browser, IDE, indexer"
+    for run in runs:
+        if not stretches(run) or any(not any(_loads(each)) for each in stretches(run)):
+            return ValidityItem("side_load", title, "not measured", f"{run.head.run_id} has none")
+    found = [load for run in runs for stretch in stretches(run) for load in _loads(stretch)]
+    groups = dict.fromkeys(group for load in found for group in load)
+    means = {group: sum(load.get(group, 0.0) for load in found) / len(found) for group in groups}
+    told = ", ".join(f"{group} {cores:.2f}" for group, cores in means.items())
+    return ValidityItem("side_load", title, "held", f"cores in the mean of {len(found)} readings: {told}")
+
+
+def _age(validity: Validity, runs: tuple[Run, ...], now: float) -> ValidityItem:
+    title = f"results of at most {validity.max_age:g} days"
+    times = [each.started_at for run in runs for each in run.measured]
+    if not times:
+        return ValidityItem("age", title, "not measured", "there is no result")
+    days = (now - min(times)) / DAY
+    status: Held = "held" if days <= validity.max_age else "broken"
+    return ValidityItem(
+        "age", title, status, f"the oldest is {days:.1f} days old{'' if status == 'held' else ': expired'}"
+    )
+
+
+def _notes(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:
+    """Yield what the user noted, or that nobody did."""
+    for name in NOTES:
+        found: dict[str, None] = {}
+        for run in runs:
+            notes = run.head.conditions.get("notes")
+            if isinstance(notes, Mapping) and notes.get(name):
+                found[str(notes[name])] = None
+        title = name.replace("_", " ")
+        status: Held = "noted" if found else "not measured"
+        yield ValidityItem(name, title, status, "; ".join(found) or "nobody noted it", counts=False)
+
+
+def _faults(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:
+    """Yield how many lines could not be read: those of a process that was killed were made again."""
+    faults = [fault for run in runs for fault in run.faults]
+    if faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        yield ValidityItem("lines", "lines that could not be read", "noted", f"{faults[0]}{more}", counts=False)
+
+
+def _unless_blind(
+    validity: Validity, runs: tuple[Run, ...], name: str, title: str, knows: Callable[[HostSample], bool], seen: str
+) -> ValidityItem:
+    """Return that a condition held, unless nothing tells for too long."""
+    for run in runs:
+        found = stretches(run)
+        blind = max((each.longest_blind(knows) for each in found), default=None)
+        if blind is None:
+            return ValidityItem(name, title, "not measured", f"{run.head.run_id} has no request that counts")
+        if blind > validity.blind:
+            known = any(knows(each) for stretch in found for each in stretch.host)
+            why = f"not known for {blind:.0f} s of {run.head.run_id}" if known else f"not known in {run.head.run_id}"
+            return ValidityItem(name, title, "not measured", why)
+    return ValidityItem(name, title, "held", seen)
+
+
+def _sampled(_sample: HostSample) -> bool:
+    return True
+
+
+def _all(run: Run) -> Iterator[HostSample]:
+    return (each for stretch in stretches(run) for each in stretch.host)
+
+
+def _share(sample: HostSample) -> Iterator[float]:
+    if sample.memory_available is not None and sample.memory_limit:
+        yield sample.memory_available / sample.memory_limit
+
+
+def _loads(stretch: Stretch) -> list[dict[str, float]]:
+    return [each.side_load for each in stretch.host if each.side_load is not None]

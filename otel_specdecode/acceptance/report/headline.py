@@ -1,0 +1,100 @@
+"""The one sentence, and the badge, that people quote: refused as long as a number is missing that it is worth nothing without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otel_specdecode.acceptance.figures import ArmFigures, arm_figures, pairs, speed_up
+from otel_specdecode.acceptance.gates.verdict import Verdict
+from otel_specdecode.acceptance.knee import knee
+from otel_specdecode.acceptance.records import Arm, Run
+from otel_specdecode.acceptance.report import wording
+from otel_specdecode.acceptance.report.escaping import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What may be quoted of a run.
+
+    Attributes:
+        text: The sentence; None where it is refused.
+        short: A few words of it, for a badge.
+        missing: What it is refused for; empty where it is not.
+    """
+
+    text: str | None
+    short: str
+    missing: tuple[str, ...]
+
+
+def headline(run: Run, verdict: Verdict | None) -> str | list[str]:
+    """Return the headline of a run, or what is missing for one."""
+    found = headline_of(run, verdict)
+    return list(found.missing) if found.text is None else found.text
+
+
+def headline_of(run: Run, verdict: Verdict | None) -> Headline:
+    """Return what may be quoted of the best arm of a run."""
+    best = knee(run).best
+    if best is None:
+        return _refused(("an autoregressive and a speculative arm of the same prompts",))
+    arm = best.arm
+    plain, drafted = arm_figures(run, arm.baseline), arm_figures(run, arm)
+    quality = _quality(run, arm)
+    missing = [
+        name
+        for name, known in (
+            ("accept rate", drafted.accept_rate),
+            ("autoregressive tokens/s", plain.tokens_per_second),
+            ("tokens/s", drafted.tokens_per_second),
+            ("time to first token", plain.time_to_first_token_p50 and drafted.time_to_first_token_p50),
+            ("memory", _peak(plain) and _peak(drafted)),
+            ("quality", quality),
+        )
+        if not known
+    ]
+    if not same_mix(run, arm):
+        missing.append("the same mix of prompts in both arms")
+    ratio = speed_up(run, arm)
+    if missing or ratio is None or quality is None:
+        return _refused(tuple(missing))
+    word = "Not judged" if verdict is None else verdict.status.capitalize()
+    name = printable(arm.name)
+    rate = wording.said(drafted.accept_rate, wording.fraction)
+    text = (
+        f"{word}: {name} decodes {wording.said(drafted.tokens_per_second)} tokens/s against "
+        f"{wording.said(plain.tokens_per_second)} autoregressive ({wording.in_full(ratio, wording.factor)}), accept rate "
+        f"{rate}, TTFT p50 {wording.said(drafted.time_to_first_token_p50, wording.milliseconds)} against "
+        f"{wording.said(plain.time_to_first_token_p50, wording.milliseconds)}, peak memory "
+        f"{wording.said(_peak(drafted), wording.size)} against {wording.said(_peak(plain), wording.size)}, {quality}; "
+        f"{drafted.requests} requests of {drafted.prompts} prompts."
+    )
+    return Headline(text, f"{name} {wording.factor(ratio.value)}, accept rate {rate}", ())
+
+
+def same_mix(run: Run, arm: Arm) -> bool:
+    """Return whether an arm and its baseline answered the same prompts, each as often."""
+    return sorted((each.prompt, each.repeat) for each in run.of(arm)) == sorted(
+        (each.prompt, each.repeat) for each in run.of(arm.baseline)
+    )
+
+
+def _refused(missing: tuple[str, ...]) -> Headline:
+    return Headline(None, "no headline", missing)
+
+
+def _peak(figures: ArmFigures) -> int | None:
+    return figures.peak_footprint or figures.peak_rss
+
+
+def _quality(run: Run, arm: Arm) -> str | None:
+    """Return how good the answers are in both arms: by their checks, or that none of them changed."""
+    both = pairs(run, arm)
+    checked = [(plain.check, drafted.check) for plain, drafted in both if None not in (plain.check, drafted.check)]
+    if checked:
+        before, after = sum(1 for plain, _ in checked if plain), sum(1 for _, drafted in checked if drafted)
+        return f"{after} of {len(checked)} checks passed against {before}"
+    digests = [(plain.text_digest, drafted.text_digest) for plain, drafted in both]
+    if digests and all(plain is not None and plain == drafted for plain, drafted in digests):
+        return f"all {len(digests)} answers equal"
+    return None

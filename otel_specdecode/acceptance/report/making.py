@@ -1,0 +1,65 @@
+"""A report, from the folders of its runs to its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.records import Run
+from otel_specdecode.acceptance.report.cost import Rates
+from otel_specdecode.acceptance.report.facts import Report, gather
+from otel_specdecode.acceptance.report.formats import as_badge, as_csv, as_json, as_markdown
+from otel_specdecode.acceptance.report.page import page
+from otel_specdecode.acceptance.report.writing import EVIDENCE, evidence_digest, write_all
+from otel_specdecode.acceptance.storage import read_run
+
+_FORMATS = {"html": page, "json": as_json, "csv": as_csv, "markdown": as_markdown, "badge": as_badge}
+
+
+def made(folder: Path, soak: Path | None, policy: Path | None, now: float, rates: Rates) -> Report:
+    """Return the report of a run.
+
+    Args:
+        folder: Of the run.
+        soak: Of a soak that belongs to it.
+        policy: File of the gates; None takes the default ones.
+        now: Seconds since the epoch.
+        rates: What an hour costs.
+
+    Raises:
+        AcceptanceError: A run, or the policy, cannot be used.
+    """
+    folders = [each for each in (folder, soak) if each is not None]
+    runs = [read_run(each) for each in folders]
+    verdict = None
+    return gather(
+        runs[0],
+        runs[1] if soak is not None else None,
+        verdict,
+        evidence={run.head.run_id: evidence_digest(each) for run, each in zip(runs, folders, strict=True)},
+        made_at=now,
+        rates=rates,
+        policy=policy.name if policy else None,
+    )
+
+
+def files(report: Report, wanted: Mapping[str, Path | None], runs: tuple[Path, ...] = ()) -> list[Path]:
+    """Write a report's files, replacing those that are there, all or none, and return their paths.
+
+    Args:
+        report: The report.
+        wanted: By format (`html`, `json`, `csv`, `markdown`, `badge`) the file.
+        runs: Folders of the runs, whose own files are left alone.
+
+    Raises:
+        AcceptanceError: One cannot be written, two are one, or one is a run's own.
+    """
+    paths = {name: path for name, path in wanted.items() if path is not None}
+    taken = {(folder / name).resolve() for folder in runs for name in EVIDENCE}
+    for name, path in paths.items():
+        if path.resolve() in taken:
+            raise AcceptanceError(f"{path} is a file of the run, or is named twice: name another file for the {name}.")
+        taken.add(path.resolve())
+    write_all({path: _FORMATS[name](report) for name, path in paths.items()})
+    return list(paths.values())

@@ -1,0 +1,56 @@
+"""Files of a report: each is written whole, or the one that was there stays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.storage import HEAD, HOST, NOTES, RESULTS
+
+EVIDENCE = (HEAD, RESULTS, HOST, NOTES)
+"""The files of a run, in the order in which their digest takes them."""
+
+
+def write_all(contents: Mapping[Path, str]) -> None:
+    """Write files, replacing those that are there; none of them if one cannot be written.
+
+    Raises:
+        AcceptanceError: One cannot be written.
+    """
+    asides: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for number, (path, text) in enumerate(contents.items()):
+            aside = path.with_name(f".{path.name}.{os.getpid()}.{number}")
+            asides[path] = aside
+            aside.write_text(text, encoding="utf-8", errors="replace", newline="")
+            if path.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+        for path, aside in asides.items():
+            aside.replace(path)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise AcceptanceError(f"{path} cannot be written ({reason}): name another file.") from None
+    finally:
+        for aside in asides.values():
+            aside.unlink(missing_ok=True)
+
+
+def evidence_digest(folder: Path) -> str:
+    """Return the sha256 of a run's files, one after the other, as `cat` and `sha256sum` make it.
+
+    Raises:
+        AcceptanceError: One cannot be read.
+    """
+    digest = sha256()
+    for name in EVIDENCE:
+        try:
+            digest.update((folder / name).read_bytes())
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise AcceptanceError(f"{folder / name} cannot be read ({error.strerror}).") from None
+    return digest.hexdigest()

@@ -1,0 +1,194 @@
+"""A sweep or a soak from beginning to end: models, manifest, files, telemetry, requests."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from otel_specdecode.acceptance.book import Book
+from otel_specdecode.acceptance.engines.interface import Engine, Models, Session, lengths
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.frozen import conditions, differences, frozen_manifest
+from otel_specdecode.acceptance.host_recorder import HostRecorder
+from otel_specdecode.acceptance.measuring import Measurer, witnessed
+from otel_specdecode.acceptance.prompt_files import describe, prompts_digest
+from otel_specdecode.acceptance.prompts import Prompt
+from otel_specdecode.acceptance.records import Arm, RunHead, RunKind
+from otel_specdecode.acceptance.soak import Soak, SoakPlan
+from otel_specdecode.acceptance.storage import begin, holds_run, read_run
+from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep
+from otel_specdecode.host.machine import this_machine
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What a run may be called: it is a label in telemetry, a part of file names, and in shell commands."""
+
+REAL_CLOCK = Clock(time.monotonic, time.sleep)
+
+Step = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What sweeps and soaks have in common.
+
+    Attributes:
+        engine: The engine.
+        models: What to load.
+        prompts: What to ask.
+        folder: Where the run is kept.
+        run_id: Names the run.
+        notes: What the user noted of the machine, by frozen.NOTES.
+        resume: Whether an earlier run in the folder is gone on with.
+        anyway: Whether that may be one of another manifest.
+    """
+
+    engine: Engine
+    models: Models
+    prompts: tuple[Prompt, ...]
+    folder: Path
+    run_id: str
+    notes: Mapping[str, str] = field(default_factory=dict)
+    resume: bool = False
+    anyway: bool = False
+
+
+def new_run_id(now: datetime | None = None) -> str:
+    """Return a name for a run: when it began, and four random hex digits."""
+    moment = now or datetime.now(timezone.utc)
+    return f"{moment:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def check_run_id(run_id: str) -> str:
+    """Return a run's name.
+
+    Raises:
+        AcceptanceError: It cannot be one.
+    """
+    if RUN_ID.fullmatch(run_id) is None:
+        raise AcceptanceError(
+            f"{run_id!r} cannot be a run id: letters, digits, '.', '_' and '-', at most 64, a letter or digit first."
+        )
+    return run_id
+
+
+def sweep(setting: Setting, levers: Levers, step: Step | None = None) -> bool:
+    """Run a sweep, or what is left of it.
+
+    Args:
+        setting: What runs where.
+        levers: What to try.
+        step: Is told after each request how many ended, of how many.
+
+    Returns:
+        Whether it came to its end.
+
+    Raises:
+        AcceptanceError: It cannot be run; the text says what to do.
+    """
+    asked = {name: value for name, value in asdict(levers).items() if name not in ("warm_up", "max_seconds")}
+    with _run(setting, "sweep", levers.arms(), asked, asdict(levers)) as (measurer, book):
+        return Sweep(levers, setting.prompts, measurer, book, REAL_CLOCK, step).run()
+
+
+def soak(setting: Setting, plan: SoakPlan, step: Step | None = None) -> None:
+    """Run a soak.
+
+    Args:
+        setting: What runs where.
+        plan: What to do.
+        step: Is told after each request how many seconds are over, and of how many.
+
+    Raises:
+        AcceptanceError: It cannot be run; the text says what to do.
+    """
+    if setting.resume:
+        raise AcceptanceError("a soak is one stretch, and is not resumed: begin one in another folder.")
+    with _run(setting, "soak", plan.arms(), {}, asdict(plan)) as (measurer, book):
+        Soak(plan, setting.prompts, measurer, book, REAL_CLOCK, step).run()
+
+
+@contextmanager
+def _run(
+    setting: Setting, kind: RunKind, arms: tuple[Arm, ...], asked: Mapping[str, Any], options: Mapping[str, Any]
+) -> Iterator[tuple[Measurer, Book]]:
+    """Load, freeze, open the files, watch the machine; leave all of it as it was."""
+    if not setting.resume and holds_run(setting.folder):
+        raise AcceptanceError(f"{setting.folder} holds a run already: resume it with --resume, or name another folder.")
+    if setting.resume and not holds_run(setting.folder):
+        raise AcceptanceError(f"{setting.folder} holds no run to resume.")
+    run_id = read_run(setting.folder).head.run_id if setting.resume else setting.run_id
+    with witnessed(run_id) as witness:
+        session = setting.engine.load(setting.models)
+        try:
+            head = _head(setting, kind, arms, run_id, session, options)
+            _keep_head(setting, head, asked)
+            book = Book(setting.folder)
+            host = HostRecorder(book.sample)
+            try:
+                host.start()
+                yield Measurer(session, witness), book
+            finally:
+                host.stop()
+                book.close()
+            if host.failure is not None:
+                raise host.failure
+        finally:
+            session.close()
+
+
+def _head(
+    setting: Setting, kind: RunKind, arms: Sequence[Arm], run_id: str, session: Session, options: Mapping[str, Any]
+) -> RunHead:
+    tokens = lengths(session, setting.prompts)
+    manifest = frozen_manifest(session, arms, setting.models, this_machine(), prompts_digest(setting.prompts))
+    recorder = HostRecorder(lambda _: None, every=0.05)
+    recorder.start()
+    recorder.stop()
+    return RunHead(
+        run_id=run_id,
+        kind=kind,
+        created_at=time.time(),
+        engine=setting.engine.name,
+        manifest=manifest,
+        conditions=conditions(recorder.last, setting.notes),
+        arms=tuple(arms),
+        prompts=tuple({**describe(each), "tokens": tokens[each.id]} for each in setting.prompts),
+        options=dict(options),
+    )
+
+
+def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> None:
+    """Write the head of a new run; of one that is resumed, see that it is the same."""
+    if not setting.resume:
+        begin(setting.folder, head)
+        return
+    before = read_run(setting.folder).head
+    found = differences(before.manifest, head.manifest)
+    found += differences({name: before.options.get(name) for name in asked}, asked)
+    if found and not setting.anyway:
+        raise AcceptanceError(
+            f"the run in {setting.folder} was of something else: {'; '.join(found)}. Begin another one, or say "
+            "--anyway."
+        )
+
+
+def manifest_of_models(engine: Engine, models: Models) -> dict[str, Any]:
+    """Return the frozen manifest of models, with no prompts in it.
+
+    Raises:
+        AcceptanceError: They cannot be loaded, or not be told.
+    """
+    arms = (Arm(0), *(Arm(1, label) for label in models.drafts))
+    with witnessed(new_run_id()):
+        session = engine.load(models)
+        try:
+            return frozen_manifest(session, arms, models, this_machine(), "")
+        finally:
+            session.close()

@@ -1,0 +1,101 @@
+"""Runs on a terminal, in a pipe and in a log file: the same words in all three."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from otel_specdecode.acceptance.figures import arm_figures, speed_up
+from otel_specdecode.acceptance.knee import knee
+from otel_specdecode.acceptance.records import Run
+from otel_specdecode.acceptance.statistics import Estimate
+from otel_specdecode.acceptance.storage import read_run
+from otel_specdecode.demo.terminal import make_console, say
+
+NOT_MEASURED = "-"
+
+Step = Callable[[float, float], None]
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Step]:
+    """Show how far a run is, and how long it may still take: a bar on a terminal, a line each tenth elsewhere.
+
+    Yields:
+        A function to call with how much is done, and how much there is.
+    """
+    console = make_console()
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
+            task = bar.add_task(title, total=None)
+            yield lambda done, total: bar.update(task, completed=min(done, total), total=total)
+        return
+    shown = 0
+
+    def step(done: float, total: float) -> None:
+        nonlocal shown
+        tenths = int(done * 10 / total) if total else 0
+        if tenths > shown:
+            shown = tenths
+            say(console, f"{title}: {done:.0f} of {total:.0f}")
+
+    yield step
+
+
+def show_run(folder: Path) -> None:
+    """Print what a run came to, and what to do with it."""
+    console, run = make_console(), read_run(folder)
+    console.print(_table(run))
+    for note in run.notes:
+        if note.what in ("branch_stopped", "tuning_stopped"):
+            say(console, f"{note.what.replace('_', ' ').capitalize()}: {note.why}.")
+    if any(arm.speculative for arm in run.head.arms) and any(not arm.speculative for arm in run.head.arms):
+        say(console, knee(run).why, "bold")
+    for fault in run.faults:
+        say(console, f"Could not be read: {fault}", "yellow")
+    say(console, f"Next: otel-specdecode gate {folder} --preset balanced")
+    say(console, f"      otel-specdecode report {folder} -o report.html")
+
+
+def _table(run: Run) -> Table:
+    table = Table(title=f"Run {run.head.run_id}", title_justify="left")
+    for name in (
+        "arm",
+        "requests",
+        "tok/s",
+        "speed-up",
+        "accept rate",
+        "TTFT p50, ms",
+        "round p95, ms",
+        "peak RSS, MiB",
+    ):
+        table.add_column(name, justify="left" if name == "arm" else "right")
+    for arm in run.head.arms:
+        found = arm_figures(run, arm)
+        if not found.requests and not found.failed:
+            continue
+        table.add_row(
+            arm.name,
+            f"{found.requests}" + (f" (+{found.failed} failed)" if found.failed else ""),
+            _number(found.tokens_per_second, 1),
+            _number(speed_up(run, arm), 1, 2, interval=True) if arm.speculative else NOT_MEASURED,
+            _number(found.accept_rate, 1, 2),
+            _number(found.time_to_first_token_p50, 1000),
+            _number(found.round_p95, 1000),
+            NOT_MEASURED if found.peak_rss is None else f"{found.peak_rss / 2**20:.0f}",
+        )
+    return table
+
+
+def _number(estimate: Estimate | None, factor: float, digits: int = 1, *, interval: bool = False) -> str:
+    if estimate is None:
+        return NOT_MEASURED
+    text = f"{estimate.value * factor:.{digits}f}"
+    if not interval or estimate.low is None or estimate.high is None:
+        return text
+    return f"{text} \\[{estimate.low * factor:.{digits}f}, {estimate.high * factor:.{digits}f}]"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.measuring import Job
+from otel_specdecode.acceptance.records import Arm, Measured, Run
+from otel_specdecode.acceptance.soak import Load, Soak, SoakPlan
+from otel_specdecode.acceptance.storage import read_run
+from tests.acceptance.fake_runs import FakeRuns, open_book
+from tests.acceptance.fakes import prompts
+
+PLAN = SoakPlan(Arm(4), seconds=600.0, baseline_seconds=200.0, warm_up=60.0)
+PROMPTS = prompts(6)
+
+
+def soaked(folder: Path, runs: FakeRuns, plan: SoakPlan = PLAN, asked=PROMPTS) -> Run:  # noqa: ANN001
+    book = open_book(folder, runs, plan.arms(), "soak")
+    try:
+        Soak(plan, asked, runs, book, runs.clock).run()
+    finally:
+        book.close()
+    return read_run(folder)
+
+
+def span(requests: tuple[Measured, ...]) -> float:
+    return max(each.started_at + each.duration for each in requests) - requests[0].started_at
+
+
+def test_the_baseline_runs_first_and_each_stretch_is_as_long_as_asked_for(tmp_path: Path) -> None:
+    run = soaked(tmp_path, FakeRuns())
+
+    assert list(dict.fromkeys(each.arm for each in run.measured)) == ["ar", "k=4"]
+    assert 200 <= span(run.of("ar")) < 205
+    assert 600 <= span(run.of("k=4")) < 605
+    warm = tuple(each for each in run.results if each.phase == "warm_up")
+    assert {each.arm for each in warm} == {"ar", "k=4"}
+    assert 60 <= span(warm) < 66
+    assert [note.what for note in run.notes] == ["begun", "finished"]
+
+
+def test_a_steady_load_leaves_no_gap(tmp_path: Path) -> None:
+    run = soaked(tmp_path, FakeRuns())
+
+    for one, after in zip(run.results, run.results[1:], strict=False):
+        assert after.started_at == pytest.approx(one.started_at + one.duration)
+
+
+def test_a_random_load_has_the_mean_that_was_asked_for(tmp_path: Path) -> None:
+    plan = replace(PLAN, seconds=3600.0, baseline_seconds=0.0, load=Load("poisson", 6.0))
+    run = soaked(tmp_path, FakeRuns(), plan)
+
+    assert 300 <= len(run.of("k=4")) <= 420  # 360 in the mean
+    gaps = [b.started_at - a.started_at for a, b in zip(run.of("k=4"), run.of("k=4")[1:], strict=False)]
+    assert max(gaps) > 25  # at a steady pace each would be 10
+
+
+def test_bursts_come_together_so_often_a_minute(tmp_path: Path) -> None:
+    arm = Arm(4, concurrency=3)
+    plan = replace(PLAN, arm=arm, baseline_seconds=0.0, warm_up=0.0, load=Load("bursts", 2.0))
+    run = soaked(tmp_path, FakeRuns(), plan)
+
+    assert len(run.of(arm)) == 3 * 20
+
+
+def test_a_target_alone_has_no_stretch_before_it(tmp_path: Path) -> None:
+    run = soaked(tmp_path, FakeRuns(), replace(PLAN, arm=Arm(0)))
+
+    assert {each.arm for each in run.results} == {"ar"}
+    assert 600 <= span(run.measured) < 605
+
+
+def test_prompts_come_as_often_as_their_weight_says(tmp_path: Path) -> None:
+    asked = (replace(PROMPTS[0], weight=9.0), PROMPTS[1])
+    run = soaked(tmp_path, FakeRuns(), PLAN, asked)
+
+    counts = Counter(each.prompt for each in run.results)
+    assert counts[PROMPTS[0].id] > 5 * counts[PROMPTS[1].id]
+
+
+def test_no_two_requests_share_an_id_or_a_seed(tmp_path: Path) -> None:
+    runs = FakeRuns()
+    run = soaked(tmp_path, runs)
+
+    assert len({each.id for each in run.results}) == len(run.results) == len({job.seed for job in runs.asked})
+
+
+def test_requests_that_fail_one_after_the_other_end_it(tmp_path: Path) -> None:
+    class Failing(FakeRuns):
+        def run(self, job: Job, thread: int = 0) -> Measured:
+            return replace(super().run(job, thread), error="MemoryError")
+
+    with pytest.raises(AcceptanceError, match="the last with MemoryError"):
+        soaked(tmp_path, Failing())
+
+
+def test_one_that_is_interrupted_says_so(tmp_path: Path) -> None:
+    def before(job: Job) -> None:
+        if len(runs.asked) > 10:
+            raise KeyboardInterrupt
+
+    runs = FakeRuns(before=before)
+    with pytest.raises(KeyboardInterrupt):
+        soaked(tmp_path, runs)
+    assert [note.what for note in read_run(tmp_path).notes] == ["begun", "interrupted"]
