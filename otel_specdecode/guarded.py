@@ -13,6 +13,7 @@ code.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -34,6 +35,7 @@ from otel_specdecode.guard.calibration import PROMPTS
 from otel_specdecode.guard.canary_file import CanaryFile
 from otel_specdecode.guard.deciding import CONTROL
 from otel_specdecode.guard.drafts import Drafts
+from otel_specdecode.guard.flag_file import says_on
 from otel_specdecode.guard.guard import Guard
 from otel_specdecode.guard.machine import MachineState
 from otel_specdecode.guard.policy import Policy
@@ -52,7 +54,6 @@ LOOK_EVERY = 5.0
 """Seconds between two looks at the machine and at the flag file."""
 
 _OFF = "off"
-_LONGEST_FLAG = 64
 _LONGEST_LOOK = 1.0
 """Seconds for which a look that goes on, at what may hang, holds up the end."""
 
@@ -271,7 +272,7 @@ class RunningGuard:
         if chosen_by_environment:
             self._guard.flag(chosen_by_environment != _OFF)
         elif self._source.flag_file is not None:
-            self._guard.flag(_flag_of(self._source.flag_file))
+            self._guard.flag(says_on(self._source.flag_file))
 
     def _look_at_canaries(self) -> None:
         for passed in () if self._canaries is None else self._canaries.news():
@@ -335,24 +336,14 @@ def running_guard() -> RunningGuard | None:
     return _running
 
 
-def _flag_of(path: Path) -> bool:
-    """Return whether a flag file leaves speculation on: one that is not there, or says anything but `off`, does.
-
-    Raises:
-        OSError: It is there and cannot be read: what it said last counts.
-    """
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline(_LONGEST_FLAG).strip().lower() != _OFF
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-
-
 def _give_memory_back() -> None:
-    """Have MLX give back what freed arrays held: it keeps that for later ones."""
+    """Have MLX and the C library give back what freed arrays held: both keep that for later ones."""
     core: Any = sys.modules.get("mlx.core")
     if core is not None:
         core.clear_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _in_child(reference: weakref.ref[RunningGuard]) -> Callable[[], None]:

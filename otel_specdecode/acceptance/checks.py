@@ -97,19 +97,18 @@ def _validator(schema: dict[str, Any]) -> Any:
     """Return a validator that never reads from the network what a schema refers to."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
-    from jsonschema_specifications import REGISTRY
+    from referencing import Registry
 
-    return validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
+    return validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
 
 
 def _follow(schema: dict[str, Any]) -> None:
     """Raise for a reference that leads out of a schema, or nowhere."""
-    from jsonschema_specifications import REGISTRY
-    from referencing import Resource
+    from referencing import Registry, Resource
     from referencing.jsonschema import DRAFT202012
 
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
-    resolver = REGISTRY.resolver_with_root(root)
+    resolver = Registry[Any]().resolver_with_root(root)
     for reference in _references(schema):
         resolver.lookup(reference)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from otel_specdecode.acceptance.input_files import StrPath, UnusableError, check_file, json_of, told_line
@@ -176,7 +177,7 @@ def _grouped(lengths: Sequence[Length], bins: int) -> list[list[Length]]:
 def _quantiles(ordered: Sequence[Length], parts: int) -> list[list[Length]]:
     """Return a sorted list in at most so many parts of about one size, none empty."""
     edges = [round(len(ordered) * number / parts) for number in range(parts + 1)]
-    return [list(ordered[low:high]) for low, high in zip(edges, edges[1:], strict=False) if low < high]
+    return [list(ordered[low:high]) for low, high in pairwise(edges) if low < high]
 
 
 def _prompt(group: Sequence[Length], seed: str) -> Prompt:

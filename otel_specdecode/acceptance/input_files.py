@@ -1,4 +1,4 @@
-"""Reads what a user names: a file's bytes, a line of JSON, and how what is wrong is told. Nothing told quotes a file."""
+"""Reads files that a user names, and tells what is wrong with them without a quotation."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
-from otel_specdecode.thresholds import thresholds
 from otel_specdecode.acceptance.prompts import Tier
+from otel_specdecode.thresholds import thresholds
 from otel_specdecode.tiny_pair.training.corpus import ANIMALS, COLOURS, FOODS, NAMES, NOUNS, PLACES, VERBS, fables
 
 Material = Literal["prose", "log", "records", "code"]
@@ -112,16 +112,20 @@ def _code(rng: random.Random) -> Iterator[str]:
         number += 1
         verb, many = rng.choice(VERBS), rng.choice(NOUNS)
         one, bound = many[:-1], rng.randint(2, 60)
-        yield rng.choice(
+        body = rng.choice(
             [
-                f"def {verb}_{many}_{number}({many}, limit={bound}):\n    result = []\n    for {one} in {many}:\n"
-                f"        if {one} < limit:\n            result.append({one} + {rng.randint(1, 9)})\n    return result\n",
-                f"def {verb}_{many}_{number}({many}):\n    total = 0\n    for place, {one} in enumerate({many}):\n"
-                f"        total += place * {one} - {bound}\n    return total\n",
-                f"def {verb}_{one}_{number}({one}, known):\n    if {one} in known:\n        return known[{one}]\n"
-                f"    known[{one}] = {one} * {bound}\n    return known[{one}]\n",
+                (
+                    f"    result = []\n    for {one} in {many}:\n        if {one} < {bound}:\n"
+                    f"            result.append({one} + {rng.randint(1, 9)})\n    return result\n"
+                ),
+                (
+                    f"    total = 0\n    for place, {one} in enumerate({many}):\n"
+                    f"        total += place * {one} - {bound}\n    return total\n"
+                ),
+                f"    {one} = max({many})\n    if {one} > {bound}:\n        return {one}\n    return {bound}\n",
             ]
         )
+        yield f"def {verb}_{many}_{number}({many}):\n{body}"
 
 
 MATERIALS: Final[tuple[Material, ...]] = get_args(Material)

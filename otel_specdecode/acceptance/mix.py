@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any, Final
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.material import MATERIALS, material
+from otel_specdecode.acceptance.material import MATERIALS, Material, material
 from otel_specdecode.acceptance.prompt_shape import nearest, read_prompt
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.tiny_mix import tiny
@@ -56,7 +56,7 @@ def _prompt(entry: dict[str, Any]) -> Prompt:
 
 def _filled(text: str, seed: str) -> str:
     """Return a text with its places filled, each with another text."""
-    kinds = {kind: kind for kind in MATERIALS}
+    kinds: dict[str, Material] = {kind: kind for kind in MATERIALS}
     return _PLACE.sub(lambda place: material(kinds[place[1]], int(place[2]), f"{seed}-{place.start()}"), text)
 
 

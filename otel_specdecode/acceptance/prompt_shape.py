@@ -199,7 +199,9 @@ def _check(content: dict[str, Any], findings: list[str]) -> Check | None:
     fault = regex_fault(text) if text is not None and given == ["regex"] else None
     if fault is not None:
         findings.append(f"check.regex {fault}")
-    return None if text is None else Check(**{given[0]: text})
+    if text is None:
+        return None
+    return Check(regex=text) if given == ["regex"] else Check(exact=text)
 
 
 def _schema(value: object, findings: list[str]) -> dict[str, Any] | None:

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 import psutil
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "browser": ("safari", "chrome", "chromium", "firefox", "edge", "brave", "arc", "webkit", "opera", "vivaldi"),
+    "browser": (
+        *("safari", "google chrome", "chrome", "chromium", "firefox", "microsoft edge", "msedge", "brave", "arc"),
+        *("com.apple.webkit", "webkit", "opera", "vivaldi"),
+    ),
     "ide": ("code", "cursor", "xcode", "idea", "pycharm", "webstorm", "goland", "clion", "zed", "nova", "sourcekit"),
     "indexer": (
         "mds",

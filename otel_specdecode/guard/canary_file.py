@@ -20,14 +20,14 @@ class CanaryFile:
             path: The file; it need not be there yet.
         """
         self._path = path
-        self._read = self._size() or 0
+        self._file, self._read = self._now()
 
     def news(self) -> list[bool]:
         """Return whether each canary passed that has a line since; a line that is neither `pass` nor `fail` is none."""
-        size = self._size()
-        if size is None or size < self._read:  # taken away, or begun anew
-            self._read = 0
-        if not size or size == self._read:
+        file, size = self._now()
+        if file != self._file or size < self._read:  # taken away, another one in its place, or begun anew
+            self._file, self._read = file, 0
+        if size == self._read:
             return []
         try:
             with self._path.open("rb") as file:
@@ -40,8 +40,10 @@ class CanaryFile:
         found = (_RESULTS.get(line.strip().lower()) for line in whole.splitlines())
         return [each for each in found if each is not None]
 
-    def _size(self) -> int | None:
+    def _now(self) -> tuple[tuple[int, int] | None, int]:
+        """Return which file is there now, None without one, and its size."""
         try:
-            return self._path.stat().st_size
+            found = self._path.stat()
         except OSError:
-            return None
+            return None, 0
+        return (found.st_dev, found.st_ino), found.st_size

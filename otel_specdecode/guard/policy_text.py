@@ -52,13 +52,13 @@ _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 def default_policy_text() -> str:
     """Return the default policy as TOML in which a comment says what each key means."""
-    lines = [*_comment(*_HEAD), ""]
+    lines = [*comment(*_HEAD), ""]
     tables: list[str] = []
-    texts, policy = _attributes(Policy), Policy()
+    texts, policy = attributes(Policy), Policy()
     for each in msgspec.structs.fields(Policy):
         value = getattr(policy, each.name)
         if isinstance(value, Table):
-            tables += ["", *_comment(_summary(type(value))), f"[{each.name}]", *_keys(value, each.name)]
+            tables += ["", *comment(summary(type(value))), f"[{each.name}]", *_keys(value, each.name)]
         elif each.name == "triggers":
             tables += ["", *_triggers(value)]
         else:
@@ -67,45 +67,47 @@ def default_policy_text() -> str:
 
 
 def _keys(table: Table, name: str) -> Iterator[str]:
-    texts = _attributes(type(table))
+    texts = attributes(type(table))
     for each in msgspec.structs.fields(type(table)):
         yield from _key(each, getattr(table, each.name), texts[each.name], (name, each.name))
 
 
 def _key(each: msgspec.structs.FieldInfo, value: Any, text: str, place: tuple[str, ...]) -> Iterator[str]:
-    yield from _comment(f"{text} {_sentence(expected(each.type))}")
-    yield f"# {each.name} = {_toml(EXAMPLES[place])}" if value is None else f"{each.name} = {_toml(value)}"
+    yield from comment(f"{text} {_sentence(expected(each.type))}")
+    yield f"# {each.name} = {toml(EXAMPLES[place])}" if value is None else f"{each.name} = {toml(value)}"
 
 
 def _triggers(triggers: dict[str, Trigger]) -> Iterator[str]:
-    texts = _attributes(Trigger)
-    yield from _comment("The rules, by name. A policy that has any has only those that it has. Their keys are:")
+    texts = attributes(Trigger)
+    yield from comment("The rules, by name. A policy that has any has only those that it has. Their keys are:")
     for each in msgspec.structs.fields(Trigger):
-        yield from _comment(f"{each.name}: {texts[each.name]} {_sentence(expected(each.type))}")
+        yield from comment(f"{each.name}: {texts[each.name]} {_sentence(expected(each.type))}")
     for name, trigger in triggers.items():
         measure = measure_of(name, trigger)
         yield ""
-        yield from _comment(MEANING[measure])
+        yield from comment(MEANING[measure])
         yield f"[triggers.{name}]"
         for key in msgspec.structs.fields(Trigger):
             value = getattr(trigger, key.name)
             in_a_row_itself = key.name in ("windows", "seconds") and measure in OF_FAILURES | OF_THE_MACHINE
             if value is not UNSET and not in_a_row_itself:
-                yield f"{key.name} = {_toml(value)}"
+                yield f"{key.name} = {toml(value)}"
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """Return a value as it is written in TOML."""
     if isinstance(value, dict):
-        pairs = (f"{key if key.isalnum() else json.dumps(key)} = {_toml(each)}" for key, each in value.items())
+        pairs = (f"{key if key.isalnum() else json.dumps(key)} = {toml(each)}" for key, each in value.items())
         return f"{{ {', '.join(pairs)} }}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, (bool, str)):
         return json.dumps(value)
     return f"{value:_}".removesuffix(".0") if value >= 1000 else str(value)
 
 
-def _comment(*texts: str) -> Iterator[str]:
+def comment(*texts: str) -> Iterator[str]:
+    """Yield the lines of a comment, a paragraph each text."""
     for text in texts:
         yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
@@ -114,12 +116,12 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _summary(kind: type[Table]) -> str:
+def summary(kind: type[Table]) -> str:
     """Return the first paragraph of a class's docstring."""
     return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
 
 
-def _attributes(kind: type[Table]) -> dict[str, str]:
+def attributes(kind: type[Table]) -> dict[str, str]:
     """Return what a class's docstring says of each attribute."""
     found = _ATTRIBUTE.findall(inspect.getdoc(kind) or "")
     return {name: " ".join(text.split()) for name, text in found}
@@ -133,8 +135,8 @@ def policy_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(Policy)
     kinds: dict[str, type[Table]] = {each.__name__: each for each in Table.__subclasses__()}
     for name, definition in schema["$defs"].items():
-        definition["description"] = _summary(kinds[name])
-        texts = _attributes(kinds[name])
+        definition["description"] = summary(kinds[name])
+        texts = attributes(kinds[name])
         for key, each in definition["properties"].items():
             each["description"] = texts[key]
             _without_null(each)

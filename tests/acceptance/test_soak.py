@@ -21,7 +21,7 @@ PLAN = SoakPlan(Arm(4), seconds=600.0, baseline_seconds=200.0, warm_up=60.0)
 PROMPTS = prompts(6)
 
 
-def soaked(folder: Path, runs: FakeRuns, plan: SoakPlan = PLAN, asked=PROMPTS) -> Run:  # noqa: ANN001
+def soaked(folder: Path, runs: FakeRuns, plan: SoakPlan = PLAN, asked=PROMPTS) -> Run:
     book = open_book(folder, runs, plan.arms(), "soak")
     try:
         Soak(plan, asked, runs, book, runs.clock).run()

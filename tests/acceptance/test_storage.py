@@ -32,7 +32,7 @@ def request(number: int) -> Measured:
     return replace(fake_request(Arm(4), prompts(1)[0], number, world=_world()), id=f"{number:016x}")
 
 
-def _world():  # noqa: ANN202
+def _world():
     from tests.acceptance.fakes import World
 
     return World()
@@ -145,7 +145,7 @@ def test_a_folder_is_not_used_for_two_runs(folder: Path) -> None:
         (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
     ],
 )
-def test_a_head_that_cannot_be_used_is_told(folder: Path, spoil, told: str) -> None:  # noqa: ANN001
+def test_a_head_that_cannot_be_used_is_told(folder: Path, spoil, told: str) -> None:
     spoil(folder / "run.json")
     with pytest.raises(AcceptanceError, match=told):
         read_run(folder)

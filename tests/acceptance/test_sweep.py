@@ -25,7 +25,7 @@ LEVERS = Levers(draft_lengths=(2, 3, 4, 6), repeats=2)
 PROMPTS = prompts(8)
 
 
-def swept(folder: Path, runs: FakeRuns, levers: Levers = LEVERS, asked=PROMPTS) -> Run:  # noqa: ANN001
+def swept(folder: Path, runs: FakeRuns, levers: Levers = LEVERS, asked=PROMPTS) -> Run:
     book = open_book(folder, runs, levers.arms())
     try:
         Sweep(levers, asked, runs, book, runs.clock).run()
@@ -78,9 +78,7 @@ def test_longer_drafts_are_not_tried_after_two_that_accept_too_little(tmp_path: 
 
 def test_two_steps_that_are_not_in_a_row_stop_nothing(tmp_path: Path) -> None:
     poor = World(accept=0.2)
-    run = swept(
-        tmp_path, FakeRuns(worlds={"k=2": poor, "k=4": poor}), asked=prompts(8, max_tokens=256)
-    )
+    run = swept(tmp_path, FakeRuns(worlds={"k=2": poor, "k=4": poor}), asked=prompts(8, max_tokens=256))
 
     assert "k=6" in {each.arm for each in run.measured}
 
@@ -183,7 +181,7 @@ def test_however_often_it_is_interrupted_each_request_counts_once(
     assert len({each.id for each in run.results}) == len(run.results)
 
 
-def _stop_after(number: int):  # noqa: ANN202
+def _stop_after(number: int):
     left = number
 
     def before(job: Job) -> None:
@@ -208,7 +206,7 @@ def test_progress_ends_at_all_of_it_also_where_a_branch_was_stopped(tmp_path: Pa
 
 def test_requests_that_fail_one_after_the_other_end_it(tmp_path: Path) -> None:
     class Failing(FakeRuns):
-        def run(self, job: Job, thread: int = 0):  # noqa: ANN202
+        def run(self, job: Job, thread: int = 0):
             made = super().run(job, thread)
             return replace(made, error="ValueError") if job.arm.name == "k=3" else made
 

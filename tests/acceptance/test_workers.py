@@ -75,7 +75,7 @@ def test_an_exception_of_whoever_keeps_results_ends_the_rest() -> None:
 
 
 def test_a_job_that_is_waited_for_is_asked_for_by_one_thread_at_a_time() -> None:
-    def jobs():  # noqa: ANN202
+    def jobs():
         yield from JOBS  # a generator raises where two threads are in it at once
 
     kept: list[str] = []

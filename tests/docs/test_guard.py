@@ -47,7 +47,8 @@ def test_a_row_says_what_the_trigger_does(name: str) -> None:
     assert baseline == ("yes" if measure in RELATIVE else "no")
     assert told(trips) == bound_of(trigger)
     if kind in ("rounds", "requests"):
-        assert re.search(rf", {trigger.windows} windows?$", trips)
+        lasting = f" and {trigger.seconds:g} s" if trigger.seconds else ""
+        assert re.search(rf", {trigger.windows} windows?{lasting}$", trips)
     assert then == ACTIONS[trigger.action] + (", for all" if measure in FOR_ALL else "")
     assert reason == f"`{ONE_REASON.get(measure, measure)}`"
     assert reason.strip("`") in Enum.SPECDECODE_FALLBACK_REASON

@@ -71,7 +71,7 @@ def preset_tables() -> Mapping[str, Any]:
 
 
 def preset_gates(preset: str | None) -> dict[str, dict[str, Any]]:
-    """Return the gates of a preset as they are written, its own first, then those that all have; none without a preset."""
+    """Return the gates of a preset as they are written, its own first, then those of all; none without a preset."""
     tables = preset_tables()
     return {} if preset is None else {**tables[preset], **tables[_COMMON]}
 
@@ -203,9 +203,8 @@ def _waivers(written: object, gates: Mapping[str, Gate], findings: list[Finding]
         if waiver.gate not in gates:
             guess = nearest(waiver.gate, gates)
             findings.append(Finding((*place, "gate"), f"there is no gate {shown(waiver.gate)} to waive{guess}"))
-        for key in ("who", "reason"):
-            if not getattr(waiver, key).strip():
-                findings.append(Finding((*place, key), f"{named((*place, key))} must say something"))
+        empty = [key for key in ("who", "reason") if not getattr(waiver, key).strip()]
+        findings += [Finding((*place, key), f"{named((*place, key))} must say something") for key in empty]
     return tuple(found)
 
 

@@ -84,7 +84,7 @@ class Verdict:
         reasons: Why, a sentence each; empty where it is accepted.
         stay_on_ar: Whether the advice is to stay on autoregressive decoding.
         reason: The advice and its reason.
-        arm: Name of the arm that was judged; None where no speculative one could be compared.
+        arm: Name of the arm that was judged; None where there is none to choose.
         run_id, soak_id: What was judged.
         manifest_id: Of both.
         preset: What the policy was made from.
@@ -125,12 +125,11 @@ def evaluate(policy: GatesPolicy, run: Run, soak: Run | None = None, *, now: flo
         AcceptanceError: The two runs are not of one manifest, the second is no soak, or there is no such arm.
     """
     _check_soak(run, soak)
-    advice = knee(run, _arms(run, arm))
-    judged = None if advice.best is None else advice.best.arm
+    asked = _named(run, arm)
+    advice = knee(run, None if asked is None else (asked,))
+    judged = asked or (_only(run) if advice.best is None else advice.best.arm)
     results = tuple(
-        _judge(policy, name, gate, run, soak, judged or _named(run, arm), now)
-        for name, gate in policy.gates.items()
-        if gate.enabled
+        _judge(policy, name, gate, run, soak, judged, now) for name, gate in policy.gates.items() if gate.enabled
     )
     validity = validity_of(policy.validity, run, soak, judged, now)
     status, reasons = _status(results, validity)
@@ -173,11 +172,6 @@ def _check_soak(run: Run, soak: Run | None) -> None:
         )
 
 
-def _arms(run: Run, name: str | None) -> tuple[Arm, ...] | None:
-    arm = _named(run, name)
-    return None if arm is None else (arm,)
-
-
 def _named(run: Run, name: str | None) -> Arm | None:
     if name is None:
         return None
@@ -186,6 +180,12 @@ def _named(run: Run, name: str | None) -> Arm | None:
         arms = ", ".join(f'"{each.name}"' for each in run.head.arms if each.speculative) or "none"
         raise AcceptanceError(f'{run.head.run_id} has no speculative arm "{name}"; it has {arms}.')
     return found
+
+
+def _only(run: Run) -> Arm | None:
+    """Return the only speculative arm of a run, such as a soak's, whose requests have no pair without a draft."""
+    arms = [each for each in run.head.arms if each.speculative]
+    return arms[0] if len(arms) == 1 else None
 
 
 def _judge(

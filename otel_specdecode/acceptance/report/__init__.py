@@ -1,1 +1,1 @@
-"""The report of a run: one page to look at and sign, the same numbers as JSON, CSV and Markdown, and two runs compared."""
+"""The report of a run: a page to look at and sign, the same numbers in other formats, and two runs compared."""

@@ -33,7 +33,7 @@ _SETTINGS = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may hold dollar signs
     "font.family": "sans-serif",
-    "font.size": 9.5,
+    "font.size": 10.5,
     "axes.edgecolor": _LINE,
     "axes.labelcolor": _FAINT,
     "axes.facecolor": "none",
@@ -43,7 +43,7 @@ _SETTINGS = {
     "ytick.color": _FAINT,
     "grid.color": _LINE,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9.5,
 }
 
 
@@ -134,14 +134,17 @@ def _draw(axes: Axes, chart: Chart) -> None:
     axes.grid(axis="y", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    for number, series in enumerate(chart.known[:MOST_SERIES]):
-        _line(axes, chart, series, number)
+    for number, series in enumerate(chart.series[:MOST_SERIES]):
+        if series in chart.known:
+            _line(axes, chart, series, number)
     if chart.reference is not None:
         level, name = chart.reference
         axes.axhline(level, color=_FAINT, linewidth=1, linestyle=(0, (4, 3)), label=name)
     _axes(axes, chart)
     if len(chart.known) > 1 or chart.reference is not None:
-        axes.legend(loc="best", handlelength=2.6, borderaxespad=0.2)
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=2.4, columnspacing=1.2, borderaxespad=0.3
+        )
 
 
 def _line(axes: Axes, chart: Chart, series: Series, number: int) -> None:
@@ -176,8 +179,10 @@ def _axes(axes: Axes, chart: Chart) -> None:
     else:
         axes.yaxis.set_major_locator(MaxNLocator(5))
         if chart.from_zero:
-            axes.set_ylim(bottom=0)
-            axes.set_ylim(top=axes.get_ylim()[1] * 1.12)
+            highest = max(
+                (value for series in chart.known for value in (*series.y, *series.high) if value), default=0.0
+            )
+            axes.set_ylim(0, highest * 1.12 or 1.0)
 
 
 def _embedded(text: str, chart: Chart, key: str) -> str:

@@ -90,7 +90,12 @@ def compare(one: Run, other: Run, *, anyway: bool = False, across_engines: bool 
         raise AcceptanceError(_refusal(wrong, across_engines))
     shared, left_out = _prompts(one, other)
     arms = [arm for arm in one.head.arms if arm in other.head.arms]
-    alone = [arm.name for run, against in ((one, other), (other, one)) for arm in run.head.arms if arm not in against.head.arms]
+    alone = [
+        arm.name
+        for run, against in ((one, other), (other, one))
+        for arm in run.head.arms
+        if arm not in against.head.arms
+    ]
     compared = tuple(_arm(one, other, arm, shared) for arm in arms)
     if not any(each.prompts for each in compared):
         raise AcceptanceError("no arm has a prompt that was measured in both runs: there is nothing to compare.")
@@ -134,7 +139,9 @@ def _arm(one: Run, other: Run, arm: Arm, shared: frozenset[str]) -> ArmCompariso
         prompts=len(both),
         speed=_ratio(pairs, lambda each: each.time_per_token, upside_down=True),
         time_to_first_token=_ratio(pairs, lambda each: each.time_to_first_token),
-        emitted=_ratio(pairs, lambda each: each.duration / each.output_tokens if each.output_tokens else None, upside_down=True),
+        emitted=_ratio(
+            pairs, lambda each: each.duration / each.output_tokens if each.output_tokens else None, upside_down=True
+        ),
         memory=other_memory / memory if memory and other_memory else None,
         success=_success(pairs),
         one=figures,
@@ -157,7 +164,7 @@ def _ratio(
     *,
     upside_down: bool = False,
 ) -> Estimate | None:
-    """Return the second over the first, of means over the repeats of each prompt; upside down the first over the second."""
+    """Return the second over the first, of means over the repeats of each prompt; or upside down."""
     means = [(_mean(one, take), _mean(other, take), one[0].weight) for one, other in pairs]
     known = [(one * weight, other * weight) for one, other, weight in means if one and other]
     left, right = [one for one, _ in known], [other for _, other in known]

@@ -66,7 +66,12 @@ def show(found: Comparison, console: Console) -> None:
         for fact in found.weights:
             facts.add_row(*(Text(printable(text)) for text in (fact.what, _SAME[fact.same], fact.told)))
         console.print(facts)
-    table = Table("Measure", *(Text(printable(arm.arm.name)) for arm in found.arms), title="Second over first", title_justify="left")
+    table = Table(
+        "Measure",
+        *(Text(printable(arm.arm.name)) for arm in found.arms),
+        title="Second over first",
+        title_justify="left",
+    )
     for name, cell in CELLS:
         table.add_row(name, *(Text(cell(arm)) for arm in found.arms))
     console.print(table)
@@ -93,7 +98,9 @@ def as_markdown(found: Comparison) -> str:
 
 
 def _title(found: Comparison) -> str:
-    one, other = (printable(f"{name} ({engine})") for name, engine in zip((found.one, found.other), found.engines, strict=True))
+    one, other = (
+        printable(f"{name} ({engine})") for name, engine in zip((found.one, found.other), found.engines, strict=True)
+    )
     return f"{other} against {one}"
 
 

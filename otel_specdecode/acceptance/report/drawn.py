@@ -153,9 +153,7 @@ def _machine(found: Timeline, title: str, values: dict[str, Callable[[HostWindow
     return Chart(title, unit, "GiB", series, wording.plain)
 
 
-def _states(
-    found: Timeline, title: str, order: Sequence[str], value: Callable[[HostWindow], str | None]
-) -> Chart:
+def _states(found: Timeline, title: str, order: Sequence[str], value: Callable[[HostWindow], str | None]) -> Chart:
     at, unit = _time(found)
     states = [value(window) for window in found.host]
     levels = [None if state is None else float(order.index(state)) for state in states]

@@ -13,7 +13,7 @@ from otel_specdecode.acceptance.knee import Knee, knee
 from otel_specdecode.acceptance.prompts import Tier
 from otel_specdecode.acceptance.records import Arm, HostSample, Run
 from otel_specdecode.acceptance.report.cost import Costs, Rates, costs
-from otel_specdecode.acceptance.report.headline import Headline, headline_of
+from otel_specdecode.acceptance.report.headline import Headline, chosen_arm, headline_of
 from otel_specdecode.acceptance.report.reproduce import commands
 from otel_specdecode.acceptance.report.rows import COLUMNS, Row, rows
 from otel_specdecode.acceptance.report.timeline import Timeline, timeline
@@ -60,6 +60,7 @@ class Report:
         headline: What may be quoted.
         knee: Which draft length is best.
         rows: Each arm, by tier and by kind.
+        soak_rows: Each arm of the soak.
         timelines: The runs over time.
         worthwhile: What speculation is known to need.
         costs: What a million tokens cost.
@@ -76,6 +77,7 @@ class Report:
     headline: Headline
     knee: Knee
     rows: tuple[Row, ...]
+    soak_rows: tuple[Row, ...]
     timelines: tuple[Timeline, ...]
     worthwhile: tuple[Holds, ...]
     costs: Costs
@@ -117,7 +119,7 @@ def gather(
     timelines = [
         timeline(each) for each in (run, soak) if each is not None and (each is soak or each.head.kind == "soak")
     ]
-    arm = best.best.arm if best.best else None
+    arm = chosen_arm(run, verdict)
     return Report(
         version=__version__,
         made_at=made_at,
@@ -128,6 +130,7 @@ def gather(
         headline=headline_of(run, verdict),
         knee=best,
         rows=found,
+        soak_rows=rows(soak, parts=False) if soak else (),
         timelines=tuple(each for each in timelines if each is not None),
         worthwhile=_worthwhile(found, arm),
         costs=costs([row for row in found if row.part == "all"], arm, rates or Rates()),

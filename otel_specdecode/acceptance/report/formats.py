@@ -51,6 +51,7 @@ def as_json(report: Report) -> str:
             "why": report.knee.why,
         },
         "rows": [_row(row) for row in report.rows],
+        "soak_rows": [_row(row) for row in report.soak_rows],
         "timelines": to_builtins(report.timelines),
         "worthwhile": [{**to_builtins(each), "holds": each.holds} for each in report.worthwhile],
         "costs": to_builtins(report.costs),
@@ -74,11 +75,21 @@ def as_csv(report: Report) -> str:
 
 def as_markdown(report: Report) -> str:
     """Return the headline, the gates and a short table."""
-    lines = [f"## {word(report.verdict)}: {markdown(report.run.head.run_id)}", "", markdown(why(report.verdict, report.knee))]
+    lines = [
+        f"## {word(report.verdict)}: {markdown(report.run.head.run_id)}",
+        "",
+        markdown(why(report.verdict, report.knee)),
+    ]
     missing = ", ".join(report.headline.missing)
-    lines += ["", f"> {markdown(report.headline.text, 600)}" if report.headline.text else f"no headline: missing {missing}"]
+    lines += [
+        "",
+        f"> {markdown(report.headline.text, 600)}" if report.headline.text else f"no headline: missing {missing}",
+    ]
     if report.verdict is not None:
-        rows = [[gate.id, f"{gate.mark} {gate.status}", *gate.texts] for gate in gate_rows(report.verdict)]
+        rows = [
+            [gate.id, f"{gate.mark} {gate.status}", *(cell.in_full for cell in gate.cells)]
+            for gate in gate_rows(report.verdict)
+        ]
         lines += ["", *_table(["Gate", "", *GATE_TITLES], rows)]
     lines += ["", *_table(["Arm", *(column.title for column in MAIN)], [_main(row) for row in report.arms])]
     return "\n".join(lines) + "\n"
@@ -87,7 +98,9 @@ def as_markdown(report: Report) -> str:
 def as_badge(report: Report) -> str:
     """Return a small SVG with the verdict and the headline's numbers; without a headline it says so."""
     status = None if report.verdict is None else report.verdict.status
-    said = "no headline" if report.headline.text is None else f"{word(report.verdict).lower()} · {report.headline.short}"
+    said = (
+        "no headline" if report.headline.text is None else f"{word(report.verdict).lower()} · {report.headline.short}"
+    )
     colour = _COLOURS.get(status or "", _GREY) if report.headline.text else _GREY
     left, right = "speculative decoding", printable(said, 60)
     one, two = (round(len(text) * _LETTER + 12) for text in (left, right))

@@ -1,4 +1,4 @@
-"""The one sentence, and the badge, that people quote: refused as long as a number is missing that it is worth nothing without."""
+"""The sentence that people quote: refused as long as a number is missing without which it is worth nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,19 @@ def headline(run: Run, verdict: Verdict | None) -> str | list[str]:
     return list(found.missing) if found.text is None else found.text
 
 
-def headline_of(run: Run, verdict: Verdict | None) -> Headline:
-    """Return what may be quoted of the best arm of a run."""
+def chosen_arm(run: Run, verdict: Verdict | None) -> Arm | None:
+    """Return the arm that was judged, or else the fastest."""
+    if verdict is not None and verdict.arm is not None:
+        return next((arm for arm in run.head.arms if arm.name == verdict.arm), None)
     best = knee(run).best
-    if best is None:
+    return None if best is None else best.arm
+
+
+def headline_of(run: Run, verdict: Verdict | None) -> Headline:
+    """Return what may be quoted of the arm that was judged."""
+    arm = chosen_arm(run, verdict)
+    if arm is None:
         return _refused(("an autoregressive and a speculative arm of the same prompts",))
-    arm = best.arm
     plain, drafted = arm_figures(run, arm.baseline), arm_figures(run, arm)
     quality = _quality(run, arm)
     missing = [

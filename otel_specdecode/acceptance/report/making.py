@@ -4,27 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.records import Run
+from otel_specdecode.acceptance.gates.policy import GatesPolicy
+from otel_specdecode.acceptance.gates.policy_file import preset_policy, read_gates
+from otel_specdecode.acceptance.gates.verdict import evaluate
 from otel_specdecode.acceptance.report.cost import Rates
 from otel_specdecode.acceptance.report.facts import Report, gather
 from otel_specdecode.acceptance.report.formats import as_badge, as_csv, as_json, as_markdown
 from otel_specdecode.acceptance.report.page import page
 from otel_specdecode.acceptance.report.writing import EVIDENCE, evidence_digest, write_all
 from otel_specdecode.acceptance.storage import read_run
+from otel_specdecode.guard.toml_file import PolicyError
 
-_FORMATS = {"html": page, "json": as_json, "csv": as_csv, "markdown": as_markdown, "badge": as_badge}
+PRESET: Final = "balanced"
+
+_FORMATS: Final = {"html": page, "json": as_json, "csv": as_csv, "markdown": as_markdown, "badge": as_badge}
 
 
-def made(folder: Path, soak: Path | None, policy: Path | None, now: float, rates: Rates) -> Report:
+def made(
+    folder: Path,
+    soak: Path | None = None,
+    policy: Path | None = None,
+    *,
+    now: float,
+    arm: str | None = None,
+    rates: Rates | None = None,
+) -> Report:
     """Return the report of a run.
 
     Args:
         folder: Of the run.
         soak: Of a soak that belongs to it.
-        policy: File of the gates; None takes the default ones.
+        policy: File of the gates; None takes the preset PRESET.
         now: Seconds since the epoch.
+        arm: Name of the arm to judge; None takes the fastest.
         rates: What an hour costs.
 
     Raises:
@@ -32,16 +47,26 @@ def made(folder: Path, soak: Path | None, policy: Path | None, now: float, rates
     """
     folders = [each for each in (folder, soak) if each is not None]
     runs = [read_run(each) for each in folders]
-    verdict = None
+    beside = runs[1] if soak is not None else None
+    verdict = evaluate(_gates(policy), runs[0], beside, now=now, arm=arm)
     return gather(
         runs[0],
-        runs[1] if soak is not None else None,
+        beside,
         verdict,
         evidence={run.head.run_id: evidence_digest(each) for run, each in zip(runs, folders, strict=True)},
         made_at=now,
         rates=rates,
         policy=policy.name if policy else None,
     )
+
+
+def _gates(policy: Path | None) -> GatesPolicy:
+    if policy is None:
+        return preset_policy(PRESET)
+    try:
+        return read_gates(policy)
+    except PolicyError as error:
+        raise AcceptanceError(str(error)) from None
 
 
 def files(report: Report, wanted: Mapping[str, Path | None], runs: tuple[Path, ...] = ()) -> list[Path]:

@@ -14,11 +14,11 @@ from otel_specdecode.acceptance.report.charts import Chart, svg
 from otel_specdecode.acceptance.report.drawn import curves, left_out, lines
 from otel_specdecode.acceptance.report.escaping import printable
 from otel_specdecode.acceptance.report.facts import Holds, Report
-from otel_specdecode.acceptance.report.judged import GATE_TITLES, gate_rows, reasons, validity_rows, why, word
+from otel_specdecode.acceptance.report.judged import GATE_TITLES, VALIDITY_TITLES, gate_rows, validity_rows, why, word
 from otel_specdecode.acceptance.report.rows import GROUPS, MAIN, Row
 from otel_specdecode.acceptance.report.timeline import Timeline
 
-_TONES = {"accepted": "good", "rejected": "bad", "invalid": "bad"}
+_TONES = {"accepted": "good", "rejected": "bad", "invalid": "open"}
 _LONGEST = 160
 
 
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
         word=word(report.verdict),
         tone="open" if report.verdict is None else _TONES[report.verdict.status],
         why=why(report.verdict, report.knee),
-        reasons=reasons(report.verdict),
+        policy=_policy(report),
         signed=_signed(report),
         gate_tables=_gate_tables(report),
         curves=[_drawn(chart, f"curve{number}") for number, chart in enumerate(curves(report.arms))],
@@ -65,7 +65,7 @@ def page(report: Report) -> str:
         worthwhile=[_worth(each) for each in report.worthwhile],
         costs=_costs(report),
         rates=_rates(report),
-        timelines=[_time_lines(each, number) for number, each in enumerate(report.timelines)],
+        timelines=[_time_lines(report, each, number) for number, each in enumerate(report.timelines)],
         documents=_documents(report),
         made=wording.moment(report.made_at),
     )
@@ -91,9 +91,19 @@ def _gate_tables(report: Report) -> list[_Table]:
     if report.verdict is None:
         return []
     return [
-        _Table("Whether the run counts", ("What", "", *GATE_TITLES), validity_rows(report.verdict)),
-        _Table("Gates", ("Gate", "", *GATE_TITLES), gate_rows(report.verdict)),
+        _Table("What each gate says", ("Gate", "", *GATE_TITLES), gate_rows(report.verdict)),
+        _Table("Whether the run counts", ("Condition", "", *VALIDITY_TITLES), validity_rows(report.verdict)),
     ]
+
+
+def _policy(report: Report) -> str:
+    """Return what the run was held against."""
+    verdict = report.verdict
+    if verdict is None:
+        return ""
+    preset = f"preset {verdict.preset}, " if verdict.preset else ""
+    off = f" Switched off: {', '.join(verdict.disabled)}." if verdict.disabled else ""
+    return f"Held against: {preset}policy {verdict.policy}. Arm: {printable(verdict.arm or 'none')}.{off}"
 
 
 def _drawn(chart: Chart, key: str) -> _Drawn:
@@ -109,7 +119,11 @@ def _parts(report: Report, part: str) -> list[tuple[str, list[Row]]]:
 def _worth(each: Holds) -> dict[str, str]:
     write = wording.percent if each.high is None else wording.fraction
     ends = [f"{word} {write(end)}" for word, end in (("at least", each.low), ("at most", each.high)) if end is not None]
-    said = {True: ("good", "✓", "holds"), False: ("bad", "✗", "does not hold"), None: ("open", "?", wording.NOT_MEASURED)}
+    said = {
+        True: ("good", "✓", "holds"),
+        False: ("bad", "✗", "does not hold"),
+        None: ("open", "?", wording.NOT_MEASURED),
+    }
     tone, mark, word_ = said[each.holds]
     return {
         "what": each.what,
@@ -142,12 +156,13 @@ def _rates(report: Report) -> str:
     return "".join(said)
 
 
-def _time_lines(found: Timeline, number: int) -> dict[str, object]:
+def _time_lines(report: Report, found: Timeline, number: int) -> dict[str, object]:
     lasted = wording.duration(found.seconds * len(found.at))
     return {
         "run_id": found.run_id,
         "about": f"{lasted} from {wording.moment(found.begun)}, in windows of {found.seconds:g} s. A request's counts are "
         "spread evenly over its decode time.",
+        "rows": report.soak_rows if report.soak and found.run_id == report.soak.head.run_id else (),
         "charts": [_drawn(chart, f"time{number}-{place}") for place, chart in enumerate(lines(found))],
     }
 

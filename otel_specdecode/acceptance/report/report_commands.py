@@ -33,6 +33,7 @@ _AMOUNT = _Amount(min=0, min_open=True)
 @click.argument("run", type=_FOLDER)
 @click.option("--soak", type=_FOLDER, help="Folder of a soak that belongs to it.")
 @click.option("--policy", type=_FILE, help="File of the gates.  [default: the preset `balanced`]")
+@click.option("--arm", help="The arm to judge, such as k=4.  [default: the fastest]")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True, help="The page.")
 @click.option("--json", "json_file", type=_FILE, help="Also write everything as JSON.")
 @click.option("--csv", "csv_file", type=_FILE, help="Also write a row for each arm, tier and kind.")
@@ -45,6 +46,7 @@ def report(
     run: Path,
     soak: Path | None,
     policy: Path | None,
+    arm: str | None,
     output: Path,
     json_file: Path | None,
     csv_file: Path | None,
@@ -65,9 +67,8 @@ def report(
         from otel_specdecode.acceptance.report.cost import Rates
         from otel_specdecode.acceptance.report.making import files, made
 
-        found = made(
-            run, soak, policy, time.time(), Rates(hourly_rate, rented_rate, rented_tokens_per_second)
-        )
+        rates = Rates(hourly_rate, rented_rate, rented_tokens_per_second)
+        found = made(run, soak, policy, now=time.time(), arm=arm, rates=rates)
         written = files(
             found,
             {"html": output, "json": json_file, "csv": csv_file, "markdown": markdown_file, "badge": badge_file},

@@ -110,6 +110,7 @@ _OF_SPECULATION = frozenset(
     {"speed_up", "accept_rate", "accept_rate_median", "break_even_margin", "rollbacks_per_minute", "rounds"}
 )
 
+
 def _latency(name: str, title: str, *, main: bool = False) -> Column:
     return Column(name, title, LATENCY, lambda row: _figure(row, name), wording.milliseconds, main, "estimate")
 
@@ -125,16 +126,40 @@ COLUMNS = (
     Column("requests", "Requests", SPEED, lambda row: row.figures.requests, wording.whole, main=True),
     Column("prompts", "Prompts", SPEED, lambda row: row.figures.prompts, wording.whole),
     Column("failed", "Failed", SPEED, lambda row: row.figures.failed, wording.whole),
-    Column("tokens_per_second", "Tokens/s", SPEED, lambda row: row.figures.tokens_per_second, main=True, shape="estimate"),
+    Column(
+        "tokens_per_second", "Tokens/s", SPEED, lambda row: row.figures.tokens_per_second, main=True, shape="estimate"
+    ),
     Column("speed_up", "Speed-up", SPEED, lambda row: row.speed_up, wording.factor, main=True, shape="estimate"),
-    Column("steady_tokens_per_second", "Steady tokens/s", SPEED, lambda row: row.figures.steady, shape="estimate"),
+    Column("tokens_per_second_after_64", "Tokens/s after 64", SPEED, lambda row: row.figures.steady, shape="estimate"),
     Column("emitted_per_second", "Emitted tokens/s", SPEED, lambda row: row.figures.emitted_per_second),
     Column("tokens_per_hour", "Tokens/hour", SPEED, lambda row: row.tokens_per_hour, wording.whole),
     Column("decode_share", "Decode share", SPEED, lambda row: row.decode_share, wording.percent),
-    Column("accept_rate", "Accept rate", DRAFTING, lambda row: row.figures.accept_rate, wording.fraction, main=True, shape="estimate"),
-    Column("accept_rate_median", "Median", DRAFTING, lambda row: row.figures.accept_rate_median, wording.fraction, shape="estimate"),
+    Column(
+        "accept_rate",
+        "Accept rate",
+        DRAFTING,
+        lambda row: row.figures.accept_rate,
+        wording.fraction,
+        main=True,
+        shape="estimate",
+    ),
+    Column(
+        "accept_rate_median",
+        "Median",
+        DRAFTING,
+        lambda row: row.figures.accept_rate_median,
+        wording.fraction,
+        shape="estimate",
+    ),
     Column("acceptance_length", "Acceptance length", DRAFTING, lambda row: row.figures.acceptance_length),
-    Column("break_even_margin", "Break-even margin", DRAFTING, lambda row: row.break_even_margin, wording.signed_percent, shape="estimate"),
+    Column(
+        "break_even_margin",
+        "Break-even margin",
+        DRAFTING,
+        lambda row: row.break_even_margin,
+        wording.signed_percent,
+        shape="estimate",
+    ),
     Column("rollbacks_per_minute", "Rollbacks/min", DRAFTING, lambda row: row.figures.rollbacks_per_minute),
     Column("rounds", "Rounds", DRAFTING, lambda row: row.figures.rounds, wording.whole),
     _latency("time_per_token_p50", "Time/token p50"),
@@ -147,7 +172,15 @@ COLUMNS = (
     Column("peak_rss", "Peak RSS", REST, lambda row: row.figures.peak_rss, wording.size, main=True),
     Column("peak_footprint", "Peak footprint", REST, lambda row: row.figures.peak_footprint, wording.size),
     Column("engine_peak", "Engine peak", REST, lambda row: row.figures.engine_peak, wording.size),
-    Column("checks_passed", "Checks passed", REST, lambda row: row.figures.success, wording.percent, main=True, shape="share"),
+    Column(
+        "checks_passed",
+        "Checks passed",
+        REST,
+        lambda row: row.figures.success,
+        wording.percent,
+        main=True,
+        shape="share",
+    ),
 )
 GROUPS = tuple(
     (group, tuple(column for column in COLUMNS if column.group == group)) for group in (SPEED, DRAFTING, LATENCY, REST)
@@ -155,12 +188,20 @@ GROUPS = tuple(
 MAIN = tuple(column for column in COLUMNS if column.main)
 
 
-def rows(run: Run) -> tuple[Row, ...]:
-    """Return the rows of a run: its arms, then each arm by the tiers and the kinds that it has requests of."""
+def rows(run: Run, *, parts: bool = True) -> tuple[Row, ...]:
+    """Return the rows of a run.
+
+    Args:
+        run: The run.
+        parts: Also each arm by the tiers and the kinds that the run has requests of.
+    """
+    whole = tuple(_row(run, arm, "all", "", None) for arm in run.head.arms)
+    if not parts:
+        return whole
     tiers = [tier for tier in get_args(Tier) if any(tier_of(each) == tier for each in run.measured)]
     kinds = [kind for kind in get_args(Kind) if any(each.kind == kind for each in run.measured)]
     return (
-        *(_row(run, arm, "all", "", None) for arm in run.head.arms),
+        *whole,
         *(_row(run, arm, "tier", tier, in_tier(tier)) for tier in tiers for arm in run.head.arms),
         *(_row(run, arm, "kind", kind, of_kind(kind)) for kind in kinds for arm in run.head.arms),
     )

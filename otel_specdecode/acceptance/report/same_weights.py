@@ -43,7 +43,9 @@ def facts(one: Run, other: Run) -> tuple[Fact, ...]:
         _fact("seed", _leaf(one.head.manifest, "sampling.seed"), _leaf(other.head.manifest, "sampling.seed"), False),
         _fact("stop texts", one.head.manifest.get("stop"), other.head.manifest.get("stop"), True),
         _fact("digest of the prompts", one.head.manifest.get("prompts"), other.head.manifest.get("prompts"), False),
-        _fact("machine", _leaf(one.head.manifest, "machine.profile"), _leaf(other.head.manifest, "machine.profile"), False),
+        _fact(
+            "machine", _leaf(one.head.manifest, "machine.profile"), _leaf(other.head.manifest, "machine.profile"), False
+        ),
         _tokens(one, other),
         _answers(one, other),
     )
@@ -51,7 +53,9 @@ def facts(one: Run, other: Run) -> tuple[Fact, ...]:
 
 def _drafts(one: Run, other: Run) -> Fact:
     counts = [
-        sorted(str(_leaf(draft, "model.parameters") or "?") for draft in _mapping(run.head.manifest.get("drafts")).values())
+        sorted(
+            str(_leaf(draft, "model.parameters") or "?") for draft in _mapping(run.head.manifest.get("drafts")).values()
+        )
         for run in (one, other)
     ]
     unknown = not counts[0] or not counts[1] or any("?" in each for each in counts)

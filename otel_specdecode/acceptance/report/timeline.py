@@ -25,7 +25,7 @@ class ArmWindow:
     Attributes:
         tokens_per_second: Emitted, over the window's time on the clock.
         accept_rate: Accepted over compared tokens.
-        rollbacks_per_minute: Of decode time.
+        rollbacks_per_minute: Of decode time; None for an autoregressive arm.
         p50, p95, p99: Duration of the decode passes that ended in the window, in seconds.
     """
 
@@ -88,12 +88,12 @@ def timeline(run: Run) -> Timeline | None:
         begun=begun,
         seconds=step,
         at=tuple(float(edge) - begun + step / 2 for edge in edges[:-1]),
-        arms=tuple((arm, _arm_windows(run.of(arm), edges)) for arm in run.head.arms if run.of(arm)),
+        arms=tuple((arm, _arm_windows(arm, run.of(arm), edges)) for arm in run.head.arms if run.of(arm)),
         host=tuple(_host_window(run.host, low, low + step) for low in edges[:-1]),
     )
 
 
-def _arm_windows(requests: Sequence[Measured], edges: np.ndarray) -> tuple[ArmWindow, ...]:
+def _arm_windows(arm: Arm, requests: Sequence[Measured], edges: np.ndarray) -> tuple[ArmWindow, ...]:
     sums = {
         name: sum((_spread(each, take(each), edges) for each in requests), np.zeros(len(edges) - 1))
         for name, take in _COUNTS.items()
@@ -110,7 +110,9 @@ def _arm_windows(requests: Sequence[Measured], edges: np.ndarray) -> tuple[ArmWi
             ArmWindow(
                 tokens_per_second=float(sums["tokens"][number]) / step if seconds > 0 else None,
                 accept_rate=float(sums["accepted"][number] / compared) if compared > 0 else None,
-                rollbacks_per_minute=float(sums["rollbacks"][number] * 60 / seconds) if seconds > 0 else None,
+                rollbacks_per_minute=float(sums["rollbacks"][number] * 60 / seconds)
+                if seconds > 0 and arm.speculative
+                else None,
                 p50=quantiles[0],
                 p95=quantiles[1],
                 p99=quantiles[2],

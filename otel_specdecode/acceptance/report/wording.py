@@ -104,7 +104,8 @@ def interval(number: Number, write: Write = plain) -> str:
     if not isinstance(number, Estimate) or (number.low is None and number.high is None):
         return ""
     low, high = ("?" if end is None else write(end) for end in (number.low, number.high))
-    return f"{low} to {high}"
+    text, _, unit = low.partition(" ")
+    return f"{text} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
 
 
 def in_full(number: Number, write: Write = plain) -> str:

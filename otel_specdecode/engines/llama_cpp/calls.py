@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from otel_specdecode.engines.arguments import Arguments, held, integer, number
-from otel_specdecode.engines.llama_cpp.plans import ShorterDraft
+from otel_specdecode.engines.llama_cpp.plans import ShorterDraft, length_of
 from otel_specdecode.generation.faults import report_fault
 from otel_specdecode.generation.plan import Ask, Who
 from otel_specdecode.generation.request import ZERO_DRAFT_LENGTH, Method, Mode, Operation, Request, Sampling
@@ -76,7 +76,7 @@ class CallReader:
             model, limit = model.inner, model.limit
         if model is None:
             return Draft()
-        length = integer(held(model, "num_pred_tokens"))
+        length = length_of(model)
         if limit is not None:
             length = limit if length is None else min(length, limit)
         if isinstance(model, self._lookup_class):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -29,18 +32,73 @@ class ShorterDraft:
         self.limit = limit
 
     def __call__(self, input_ids: Any, /, **kwargs: Any) -> Any:
-        """Return what the draft proposes, cut off. One that has a length of its own is not even asked for more."""
-        inner = self.inner
-        own = integer(held(inner, _LENGTH))
-        if own is None or own <= self.limit:
-            return inner(input_ids, **kwargs)[: self.limit]
-        if type(inner).__module__ == _LOOKUP:
-            inner = copy.copy(inner)
-        setattr(inner, _LENGTH, self.limit)
+        """Return what the draft proposes, cut off. One whose length can be set is not even asked for more."""
+        inner = copy.copy(self.inner) if type(self.inner).__module__ == _LOOKUP else self.inner
+        lowered = _lower(inner, self.limit)
         try:
             return inner(input_ids, **kwargs)[: self.limit]
         finally:
-            setattr(inner, _LENGTH, own)
+            if lowered:
+                _restore(inner)
+
+
+class _Lowered:
+    """A draft whose length is lowered now: what it is of its own, and for how many calls, if several threads share it."""
+
+    __slots__ = ("calls", "own")
+
+    def __init__(self, own: int) -> None:
+        self.own = own
+        self.calls = 0
+
+
+_lowered: dict[int, _Lowered] = {}
+"""By the identity of the draft, which somebody holds as long as it is here."""
+
+_lock = threading.RLock()
+"""Of the same thread again, since a draft's length may be a property that asks for another one's."""
+
+
+def length_of(draft: Any) -> int | None:
+    """Return the length that a draft has of its own, whether or not it is lowered now; None if it does not tell."""
+    with _lock:
+        kept = _lowered.get(id(draft))
+        return integer(held(draft, _LENGTH)) if kept is None else kept.own
+
+
+def _lower(draft: Any, limit: int) -> bool:
+    """Lower a draft's length until _restore(); return whether that was done. A length that cannot be set stays."""
+    with _lock:
+        own = length_of(draft)
+        if own is None or own <= limit:
+            return False
+        try:
+            setattr(draft, _LENGTH, limit)
+        except Exception:
+            return False
+        _lowered.setdefault(id(draft), _Lowered(own)).calls += 1
+        return True
+
+
+def _restore(draft: Any) -> None:
+    """Give a draft its own length back, unless it is lowered for another call yet."""
+    with _lock:
+        kept = _lowered[id(draft)]
+        kept.calls -= 1
+        if not kept.calls:
+            del _lowered[id(draft)]
+            with suppress(Exception):
+                setattr(draft, _LENGTH, kept.own)
+
+
+def _renew_lock() -> None:
+    """In the child of a fork, whose parent may have had it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def changes(plan: Plan, asked: int | None) -> bool:

@@ -1,0 +1,110 @@
+"""A guard's baseline out of a run: what its autoregressive requests took, by the conditions that a guard compares."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.figures import MICROSECONDS, tier_of
+from otel_specdecode.acceptance.records import HostSample, Measured, Run
+from otel_specdecode.acceptance.statistics import median, quantile
+from otel_specdecode.guard.baseline import Conditions, Usual, band_of
+from otel_specdecode.guard.baseline_file import write_baseline
+from otel_specdecode.thresholds import thresholds
+
+OPERATIONS = ("text_completion", "chat")
+"""The operations of requests that decode; a run's requests take the same time under either name."""
+
+
+def baseline_of(run: Run, operations: Sequence[str] = OPERATIONS) -> dict[Conditions, Usual]:
+    """Return what the autoregressive requests of a run took.
+
+    Args:
+        run: A sweep or a soak; requests at a temperature above 0 do not count.
+        operations: What a service's requests are called on spans, `gen_ai.operation.name`.
+
+    Raises:
+        AcceptanceError: Too few requests were alike to tell.
+    """
+    found: dict[tuple[str, int, str, str], list[Measured]] = defaultdict(list)
+    for arm in run.head.arms:
+        if arm.speculative or arm.temperature:
+            continue
+        for request in run.of(arm):
+            host = _host_at(run.host, request.started_at)
+            found[tier_of(request), arm.concurrency, host.power_mode, host.thermal_state].append(request)
+    least = thresholds()["samples"]["baseline_requests"]
+    enough = {conditions: requests for conditions, requests in found.items() if len(requests) >= least}
+    if not enough:
+        most = max(map(len, found.values()), default=0)
+        raise AcceptanceError(
+            f"the run has {most} autoregressive requests under like conditions, and a baseline takes {least}: sweep "
+            "with more prompts or --repeats."
+        )
+    name = _name(run)
+    return {
+        Conditions(run.head.engine, name, operation, tier, band_of(concurrency), power_mode, thermal_state): _usual(
+            each
+        )
+        for (tier, concurrency, power_mode, thermal_state), each in enough.items()
+        for operation in operations
+    }
+
+
+def write_guard_baseline(run: Run, path: Path, operations: Sequence[str] = OPERATIONS) -> int:
+    """Write the baseline of a run to a file that a guard's policy can name.
+
+    Returns:
+        How many combinations of conditions are in it.
+
+    Raises:
+        AcceptanceError: Too few requests were alike to tell, or it cannot be written.
+    """
+    known = baseline_of(run, operations)
+    try:
+        write_baseline(path, known)
+    except OSError as error:
+        raise AcceptanceError(f"{path} cannot be written ({error.strerror}).") from None
+    return len(known)
+
+
+def _usual(requests: Sequence[Measured]) -> Usual:
+    times = [each.time_per_token for each in requests if each.time_per_token]
+    firsts = [each.time_to_first_token for each in requests if each.time_to_first_token is not None]
+    passes = [
+        sum(each.passes.microseconds) / len(each.passes.microseconds) / MICROSECONDS
+        for each in requests
+        if each.passes.microseconds
+    ]
+    p50, p95, first, one_pass = median(times), quantile(times, 0.95), median(firsts), median(passes)
+    return Usual(
+        round_seconds=one_pass and one_pass.value,
+        time_per_token_p50=p50 and p50.value,
+        time_per_token_p95=p95 and p95.value,
+        time_to_first_token_p50=first and first.value,
+        tokens_per_second=_service_rate(requests),
+        requests=len(requests),
+    )
+
+
+def _service_rate(requests: Sequence[Measured]) -> float | None:
+    """Return tokens a second in which any of the requests ran."""
+    busy, until = 0.0, 0.0
+    for begun, ended in sorted((each.started_at, each.started_at + each.duration) for each in requests):
+        busy += max(ended - max(begun, until), 0.0)
+        until = max(until, ended)
+    return sum(each.output_tokens for each in requests) / busy if busy else None
+
+
+def _host_at(samples: Sequence[HostSample], at: float) -> HostSample:
+    place = bisect_right(samples, at, key=lambda sample: sample.at)
+    return samples[max(place - 1, 0)] if samples else HostSample(at, 0.0)
+
+
+def _name(run: Run) -> str | None:
+    target = run.head.manifest.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    return name if isinstance(name, str) else None

@@ -1,0 +1,295 @@
+"""Every gate of every preset: a run that it lets pass, one that fails it, and one that does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+
+from otel_specdecode.acceptance.figures import tier_of
+from otel_specdecode.acceptance.gates.policy import PRESETS
+from otel_specdecode.acceptance.gates.policy_file import preset_policy
+from otel_specdecode.acceptance.records import Measured, Passes, Run
+from tests.acceptance.fakes import GIB, MANIFEST
+from tests.acceptance.gates.cases import Spoil, changed, good, joined, on_machine, result, without
+
+GATES = sorted({name for preset in PRESETS for name in preset_policy(preset).gates})
+
+
+def sweep(spoil) -> Spoil:  # noqa: ANN001
+    return lambda run, soak: (spoil(run), soak)
+
+
+def soaked(spoil) -> Spoil:  # noqa: ANN001
+    return lambda run, soak: (run, spoil(soak))
+
+
+def both(spoil) -> Spoil:  # noqa: ANN001
+    return lambda run, soak: (spoil(run), spoil(soak))
+
+
+def k4(**fields) -> Spoil:  # noqa: ANN003
+    return sweep(lambda run: changed(run, "k=4", **fields))
+
+
+def slower(factor: float, every: int = 1):  # noqa: ANN201
+    """Passes that take so many times as long, or one in so many of them."""
+
+    def of(request: Measured) -> Passes:
+        times = request.passes.microseconds
+        slow = (int(each * factor) if number % every == 0 else each for number, each in enumerate(times))
+        return Passes(request.passes.tokens, tuple(slow))
+
+    return of
+
+
+def tardy(request: Measured) -> float:
+    """Of the last fifty short prompts a few take long."""
+    late = request.prompt in {f"short-{number}" for number in range(150, 154)}
+    return 0.9 if late else request.time_to_first_token or 0.0
+
+
+def rate(accepted: float):  # noqa: ANN201
+    """Counts of a request in which so much was accepted."""
+    return {
+        "accepted": lambda each: round(each.compared * accepted),
+        "rejected": lambda each: each.compared - round(each.compared * accepted),
+    }
+
+
+def few(run: Run) -> Run:
+    return without(run, lambda each: not each.prompt.endswith("-1"))
+
+
+def mid(request: Measured) -> bool:
+    return tier_of(request) == "mid"
+
+
+def swapping(field: str, total: int) -> Spoil:
+    """Swap that is used, or read back, bit by bit."""
+    return soaked(lambda run: replace(run, host=tuple(_with(each, field, total, run) for each in run.host)))
+
+
+def _with(sample, field, total, run):  # noqa: ANN001, ANN202
+    share = (sample.at - run.host[0].at) / (run.host[-1].at - run.host[0].at)
+    return replace(sample, **{field: int(total * share)})
+
+
+def heavier(run: Run) -> Run:
+    """The draft takes a fifth more memory than the target alone, and the machine swaps now and then."""
+    run = changed(run, "k=4", peak_rss=12 * GIB)
+    return replace(run, host=tuple(replace(each, swapped_out=(n // 40) * 4096) for n, each in enumerate(run.host)))
+
+
+def failing_tasks(count: int) -> Spoil:
+    tasks = {f"short-{number}" for number in range(200)}
+    lost: set[str] = set()
+    gained: set[str] = set()
+    for each in good()[0].of("k=4"):
+        if each.prompt in tasks and each.check and len(lost) < count:
+            lost.add(each.prompt)
+        if each.prompt in tasks and each.check is False and len(gained) < -count:
+            gained.add(each.prompt)
+    return k4(check=lambda each: False if each.prompt in lost else True if each.prompt in gained else each.check)
+
+
+UNKNOWN = {"thermal_state": "unknown", "power_mode": "unknown"}
+
+FAILS: dict[str, list[Spoil]] = {
+    "time_to_first_token": [k4(time_to_first_token=lambda each: each.time_to_first_token * 1.07)],
+    "time_to_first_token_p95": [k4(time_to_first_token=0.86), k4(time_to_first_token=tardy)],
+    "time_to_first_token_p95_4k": [k4(time_to_first_token=lambda each: 0.91 if mid(each) else 0.01)],
+    "round_p95": [k4(passes=slower(2.1))],
+    "round_p99": [k4(passes=slower(4, every=50))],
+    "tokens_per_second": [k4(time_per_token=1 / 43.5)],
+    "speed_up": [k4(time_per_token=0.026 / 1.15)],
+    "time_per_token_p95": [k4(time_per_token=lambda each: 0.046 if each.prompt.endswith("7") else 0.01)],
+    "accept_rate_median": [k4(**rate(0.54))],
+    "emitted_per_second": [soaked(lambda run: changed(run, "k=4", duration=lambda each: each.output_tokens / 27.5))],
+    "emitted_per_second_autoregressive": [
+        soaked(lambda run: changed(run, "ar", duration=lambda each: each.output_tokens / 17.5))
+    ],
+    "peak_memory_bytes": [soaked(lambda run: changed(run, "k=4", peak_footprint=24 * GIB + 1)), k4(peak_rss=25 * GIB)],
+    "no_swap": [swapping("swapped_out", 4096)],
+    "steady": [k4(passes=slower(2.55))],
+    "accept_rate": [k4(**rate(0.41))],
+    "accept_rate_by_context": [
+        k4(
+            accepted=lambda each: each.accepted // 2 if mid(each) else each.accepted,
+            rejected=lambda each: each.compared - each.accepted // 2 if mid(each) else each.rejected,
+        )
+    ],
+    "break_even": [k4(passes=slower(3))],
+    "peak_memory": [k4(peak_rss=int(32 * GIB * 0.79))],
+    "memory_rise": [sweep(heavier)],
+    "swap_growth": [swapping("swap_used", 512 * 2**20)],
+    "swap_in": [swapping("swapped_in", 201 * 2**20)],
+    "memory_pressure": [both(lambda run: on_machine(run, lambda n, _: 100 <= n < 113, memory_pressure="critical"))],
+    "throttling": [
+        soaked(lambda run: on_machine(run, lambda n, _: n == 200, thermal_state="serious")),
+        soaked(lambda run: on_machine(run, lambda n, _: n == 200, power_mode="low")),
+        soaked(lambda run: on_machine(run, lambda n, _: n == 200, power_mode="low", thermal_state="unknown")),
+    ],
+    "quality": [failing_tasks(2), failing_tasks(-2)],
+    "same_output": [k4(text_digest=lambda each: "other" if each.prompt == "short-3" else each.text_digest)],
+    "distribution": [
+        sweep(lambda run: changed(run, "k=4 t=0.7", opening_digest=lambda each: "ab"[each.repeat % 2])),
+    ],
+    "failures": [
+        sweep(lambda run: changed(run, "k=4", error=lambda each: "ValueError" if each.prompt == "short-3" else None)),
+    ],
+}
+
+UNMEASURED: dict[str, list[Spoil]] = {
+    "time_to_first_token": [k4(time_to_first_token=None), sweep(few), k4(input_tokens=1025)],
+    "time_to_first_token_p95": [k4(input_tokens=lambda each: 1025 if each.prompt < "short-16" else 1024)],
+    "time_to_first_token_p95_4k": [sweep(lambda run: without(run, mid)), k4(input_tokens=4097)],
+    "round_p95": [k4(passes=Passes()), sweep(few)],
+    "round_p99": [k4(passes=Passes()), sweep(few)],
+    "tokens_per_second": [k4(output_tokens=127), sweep(few)],
+    "speed_up": [sweep(lambda run: changed(run, "ar", output_tokens=127)), sweep(few)],
+    "time_per_token_p95": [k4(output_tokens=127), sweep(few)],
+    "accept_rate_median": [sweep(few), k4(accepted=0, rejected=0)],
+    "emitted_per_second": [
+        lambda run, soak: (run, None),
+        soaked(lambda run: without(run, lambda each: each.started_at > run.results[0].started_at + 1000)),
+    ],
+    "emitted_per_second_autoregressive": [soaked(lambda run: without(run, lambda each: each.arm == "ar"))],
+    "peak_memory_bytes": [both(lambda run: changed(run, peak_rss=None))],
+    "no_swap": [soaked(lambda run: on_machine(run, swapped_out=None)), sweep(lambda run: replace(run, host=()))],
+    "steady": [k4(passes=Passes()), sweep(lambda run: without(run, lambda each: each.prompt > "answer-3"))],
+    "accept_rate": [sweep(few), k4(accepted=0, rejected=0)],
+    "accept_rate_by_context": [sweep(few), k4(accepted=0, rejected=0)],
+    "break_even": [sweep(few), sweep(lambda run: without(run, lambda each: each.arm == "ar"))],
+    "peak_memory": [
+        both(lambda run: changed(run, peak_rss=None)),
+        sweep(lambda run: replace(on_machine(run, memory_limit=None), head=replace(run.head, manifest={}))),
+    ],
+    "memory_rise": [
+        k4(peak_rss=12 * GIB),
+        sweep(lambda run: changed(run, "ar", peak_rss=None)),
+        k4(peak_footprint=12 * GIB),
+    ],
+    "swap_growth": [soaked(lambda run: on_machine(run, swap_used=None))],
+    "swap_in": [lambda run, soak: (run, None), soaked(lambda run: on_machine(run, swapped_in=None))],
+    "memory_pressure": [
+        both(lambda run: on_machine(run, lambda n, _: 100 <= n < 113, memory_pressure="unknown")),
+        sweep(lambda run: replace(run, host=())),
+    ],
+    "throttling": [
+        soaked(lambda run: on_machine(run, **UNKNOWN)),
+        sweep(lambda run: on_machine(run, lambda n, _: 100 <= n < 113, thermal_state="unknown")),
+        sweep(lambda run: replace(run, host=())),
+    ],
+    "quality": [k4(check=lambda each: None if each.prompt == "short-3" else each.check), k4(check=None)],
+    "same_output": [k4(text_digest=None), sweep(few)],
+    "distribution": [
+        sweep(lambda run: without(run, lambda each: each.repeat >= 40)),
+        sweep(lambda run: changed(run, opening_digest=lambda each: f"{each.repeat}")),
+        sweep(lambda run: changed(run, opening_digest=None)),
+    ],
+    "failures": [
+        lambda run, soak: tuple(without(each, lambda one: one.arm == "k=4") for each in (run, soak)),
+    ],
+}
+
+
+def spoiled(table: dict[str, list[Spoil]]) -> list[tuple[str, Spoil]]:
+    return [pytest.param(gate, spoil, id=f"{gate}-{n}") for gate in GATES for n, spoil in enumerate(table[gate])]
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_good_run_passes(gate: str) -> None:
+    found = result(gate, good())
+
+    assert (found.status, found.why if found.status != "pass" else "") == ("pass", "")
+    assert found.value is not None
+    assert found.samples >= found.needs
+    assert sum(each.samples for each in found.evidence) == found.samples
+    assert {each.file for each in found.evidence} <= {"results.jsonl", "host.jsonl"}
+
+
+@pytest.mark.parametrize(("gate", "spoil"), spoiled(FAILS))
+def test_a_bad_run_fails(gate: str, spoil: Spoil) -> None:
+    found = result(gate, spoil(*good()))
+
+    assert (found.status, found.why if found.status == "not measured" else "") == ("fail", "")
+
+
+@pytest.mark.parametrize(("gate", "spoil"), spoiled(UNMEASURED))
+def test_a_run_that_does_not_tell_is_not_measured_and_says_why(gate: str, spoil: Spoil) -> None:
+    found = result(gate, spoil(*good()))
+
+    assert (found.status, found.value, found.evidence) == ("not measured", None, ())
+    assert len(found.why) > 10
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_an_empty_run_is_not_measured(gate: str) -> None:
+    run, soak = (replace(each, results=(), host=()) for each in good())
+
+    assert result(gate, (run, soak)).status == "not measured"
+
+
+def test_swapping_matters_only_where_memory_rises() -> None:
+    run, soak = good()
+    swapping_run = heavier(run)
+
+    light = changed(swapping_run, "k=4", peak_rss=11 * GIB)
+    assert result("memory_rise", (light, soak)).status == "pass"
+    assert "4 swap episodes" in result("memory_rise", (swapping_run, soak)).why
+
+
+def test_a_rise_without_swapping_is_fine_where_seven_days_were_watched() -> None:
+    run, soak = good()
+    week = 8 * 86_400.0
+    last = replace(run.results[-1], started_at=run.results[0].started_at + week)
+    host = tuple(replace(each, at=each.at + week, monotonic=each.monotonic + week) for each in run.host)
+    heavy = changed(replace(run, results=(*run.results, last), host=run.host + host), "k=4", peak_rss=12 * GIB)
+
+    assert result("memory_rise", (heavy, soak)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"hazards": ("sliding_window_exceeded",)}, "1 more differ with hazard sliding_window_exceeded"),
+        ({}, "1 more differ with quantised weights (4 bits, group 64)"),
+    ],
+)
+def test_answers_that_the_engine_does_not_promise_are_told_and_not_failed(fields: dict[str, object], told: str) -> None:
+    run, soak = FAILS["same_output"][0](*good())
+    if fields:
+        run = changed(run, "k=4", **fields)
+    else:
+        manifest = {**MANIFEST, "target": {"quantization": "4 bits, group 64"}}
+        run = replace(run, head=replace(run.head, manifest=manifest))
+        soak = None
+
+    found = result("same_output", (run, soak))
+    assert (found.status, found.value, found.why) == ("pass", 0, told)
+
+
+def test_the_worst_series_of_fifty_is_the_value() -> None:
+    found = result("time_to_first_token_p95", FAILS["time_to_first_token_p95"][1](*good()))
+
+    assert found.value == pytest.approx(0.9, abs=0.01)
+    assert found.why == "the worst of 4 series of 50"
+
+
+def test_a_footprint_counts_before_resident_memory() -> None:
+    run, soak = (changed(each, "k=4", peak_footprint=13 * GIB) for each in good())
+
+    found = result("peak_memory_bytes", (run, soak))
+    assert (found.value, found.why) == (13 * GIB, "footprint")
+
+
+def test_a_median_at_another_draft_length_is_of_that_arm() -> None:
+    run, soak = good()
+    alone = replace(run.head, arms=tuple(each for each in run.head.arms if each.name != "k=4"))
+
+    found = result("accept_rate_median", (replace(run, head=alone), soak), arm="k=4 t=0.7")
+    assert (found.status, found.why) == ("pass", "")
