@@ -14,6 +14,8 @@ try:
 except ModuleNotFoundError as error:
     raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
 
+from otel_specdecode.acceptance.commands import baseline, manifest, soak, sweep
+from otel_specdecode.acceptance.prompts_commands import prompts
 from otel_specdecode.guard.commands import guard
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ def main() -> None:
     """OpenTelemetry for speculative decoding on MLX-LM and llama.cpp."""
 
 
-main.add_command(guard)
+for command in (manifest, sweep, soak, guard):
+    main.add_command(command)
+guard.add_command(baseline)
+main.add_command(prompts)
 
 
 @main.command()

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from otel_specdecode.generation.faults import report_fault
-from otel_specdecode.generation.plan import Ask, Choice, Plan, plan_by, planner
+from otel_specdecode.generation.plan import AS_ASKED, Ask, Choice, Plan, plan_by, planner
 from otel_specdecode.generation.request import Method
 from otel_specdecode.guard.audit import AuditTrail
 from otel_specdecode.guard.baseline import Conditions, Usual
@@ -160,7 +160,9 @@ class RunningGuard:
         """
         who, unloads = who_calls(tenant, session), self._guard.unloaded[0]
         name = None if model is None else str(model)
-        plan = self._guard.plan(Ask(engine, name, method, draft_length, who=who))
+        plans = planner() if self._ended.is_set() else self._guard  # of one that is closed nobody learns
+        ask = Ask(engine, name, method, draft_length, who=who)
+        plan = AS_ASKED if plans is None else plans.plan(ask)
         return PlannedRequest(replace(plan, method=method, who=who, unloads=unloads))
 
     def switch(self, on: bool | None) -> None:

@@ -76,7 +76,7 @@ def _allows(schema: dict[str, Any], answer: str) -> bool:
     try:
         document = json.loads(_unfenced(answer), parse_constant=_refuse)
         return bool(_validator(schema).is_valid(document))
-    except (ValueError, RecursionError):
+    except (ArithmeticError, RecursionError, ValueError):
         return False
 
 
@@ -115,8 +115,8 @@ def _follow(schema: dict[str, Any]) -> None:
 
 def _references(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"]
+        values = (schema.get(key) for key in ("$ref", "$dynamicRef", "$recursiveRef"))
+        yield from (value for value in values if isinstance(value, str))
         schema = list(schema.values())
     if isinstance(schema, list):
         for each in schema:

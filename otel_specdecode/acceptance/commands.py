@@ -271,6 +271,33 @@ def manifest(**asked: Any) -> None:
             raise click.ClickException(f"{asked['output']} cannot be written: {error.strerror}") from None
 
 
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("baseline.json"),
+    show_default=True,
+    help="The file; one that is there is replaced.",
+)
+@click.option(
+    "--operation",
+    "operations",
+    type=click.Choice(["text_completion", "chat"]),
+    multiple=True,
+    help="What the service's requests are called on spans.  [default: both]",
+)
+def baseline(run: Path, output: Path, operations: tuple[str, ...]) -> None:
+    """Write the baseline that a sweep or soak in folder RUN measured, for a policy's `[baseline] file`."""
+    with told():
+        from otel_specdecode.acceptance.guard_baseline import OPERATIONS, write_guard_baseline
+        from otel_specdecode.acceptance.storage import read_run
+
+        count = write_guard_baseline(read_run(run), output, operations or OPERATIONS)
+    click.echo(f"Wrote {output}: {count} combination{'' if count == 1 else 's'} of conditions.", err=True)
+
+
 @contextmanager
 def _interruptible(setting: Setting) -> Iterator[None]:
     try:

@@ -130,7 +130,7 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
         prompts=len({each.prompt for each in chosen}),
         tokens=tokens,
         rounds=sum(each.rounds for each in chosen),
-        tokens_per_second=_tokens_per_second(chosen),
+        tokens_per_second=tokens_per_second(chosen),
         time_per_token_p50=median(_known(each.time_per_token for each in chosen)),
         time_per_token_p95=quantile(_known(each.time_per_token for each in chosen), 0.95),
         time_to_first_token_p50=median(_known(each.time_to_first_token for each in chosen)),
@@ -138,7 +138,7 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
         round_p50=_round(chosen, 0.5),
         round_p95=_round(chosen, 0.95),
         round_p99=_round(chosen, 0.99),
-        accept_rate=_by_prompt(compared, lambda each: each.accepted, lambda each: each.compared),
+        accept_rate=accept_rate(compared),
         accept_rate_median=median([each.accepted / each.compared for each in compared]),
         acceptance_length=acceptance_length(chosen) if arm.speculative else 1.0,
         rollbacks_per_minute=sum(each.rollbacks for each in chosen) * 60 / seconds if seconds else None,
@@ -157,6 +157,17 @@ def acceptance_length(requests: Iterable[Measured]) -> float | None:
     chosen = list(requests)
     rounds = sum(each.rounds for each in chosen)
     return sum(each.accepted + each.finished_rounds for each in chosen) / rounds if rounds else None
+
+
+def tokens_per_second(requests: Sequence[Measured]) -> Estimate | None:
+    """Return decode tokens a second after the first burst, of all requests together; prompts resampled."""
+    timed = [each for each in requests if each.time_per_token]
+    return _by_prompt(timed, _tokens, lambda each: each.output_tokens * (each.time_per_token or 0.0))
+
+
+def accept_rate(requests: Sequence[Measured]) -> Estimate | None:
+    """Return accepted over compared tokens, of all requests together; prompts resampled."""
+    return _by_prompt(requests, lambda each: each.accepted, lambda each: each.compared)
 
 
 def speed_up(run: Run, arm: Arm, where: Where | None = None, least_tokens: int = 2) -> Estimate | None:
@@ -266,11 +277,6 @@ def _in_window(request: Measured, window: Window) -> tuple[float, float] | None:
     # The line's slope, not last minus first: a pause at either end would weigh as much as all between.
     rate = float(np.polyfit(at[inside] - at[inside][0], reached[inside], 1)[0])
     return (tokens, tokens / rate) if rate > 0 else None
-
-
-def _tokens_per_second(requests: Sequence[Measured]) -> Estimate | None:
-    timed = [each for each in requests if each.time_per_token]
-    return _by_prompt(timed, _tokens, lambda each: each.output_tokens * (each.time_per_token or 0.0))
 
 
 def _tokens(request: Measured) -> float:

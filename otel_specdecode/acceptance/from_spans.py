@@ -167,9 +167,9 @@ def _by_operation(lengths: Sequence[Length], bins: int) -> Iterator[tuple[list[L
 def _grouped(lengths: Sequence[Length], bins: int) -> list[list[Length]]:
     """Return requests in at most so many groups: parted by input, and each part by output."""
     parts = max(1, round(bins**0.5))
-    inner = max(1, bins // parts)
     groups = []
-    for part in _quantiles(sorted(lengths, key=lambda each: (each.input, each.output)), parts):
+    for number, part in enumerate(_quantiles(sorted(lengths, key=lambda each: (each.input, each.output)), parts)):
+        inner = bins * (number + 1) // parts - bins * number // parts
         groups += _quantiles(sorted(part, key=lambda each: (each.output, each.input)), inner)
     return groups
 

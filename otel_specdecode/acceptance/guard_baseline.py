@@ -10,8 +10,7 @@ from pathlib import Path
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.figures import MICROSECONDS, tier_of
 from otel_specdecode.acceptance.records import HostSample, Measured, Run
-from otel_specdecode.acceptance.statistics import median, quantile
-from otel_specdecode.guard.baseline import Conditions, Usual, band_of
+from otel_specdecode.guard.baseline import Conditions, Usual, band_of, quantile
 from otel_specdecode.guard.baseline_file import write_baseline
 from otel_specdecode.thresholds import thresholds
 
@@ -46,10 +45,8 @@ def baseline_of(run: Run, operations: Sequence[str] = OPERATIONS) -> dict[Condit
         )
     name = _name(run)
     return {
-        Conditions(run.head.engine, name, operation, tier, band_of(concurrency), power_mode, thermal_state): _usual(
-            each
-        )
-        for (tier, concurrency, power_mode, thermal_state), each in enough.items()
+        Conditions(run.head.engine, name, operation, tier, band_of(concurrency), *state): _usual(requests)
+        for (tier, concurrency, *state), requests in enough.items()
         for operation in operations
     }
 
@@ -79,15 +76,18 @@ def _usual(requests: Sequence[Measured]) -> Usual:
         for each in requests
         if each.passes.microseconds
     ]
-    p50, p95, first, one_pass = median(times), quantile(times, 0.95), median(firsts), median(passes)
     return Usual(
-        round_seconds=one_pass and one_pass.value,
-        time_per_token_p50=p50 and p50.value,
-        time_per_token_p95=p95 and p95.value,
-        time_to_first_token_p50=first and first.value,
+        round_seconds=_quantile(passes, 0.5),
+        time_per_token_p50=_quantile(times, 0.5),
+        time_per_token_p95=_quantile(times, 0.95),
+        time_to_first_token_p50=_quantile(firsts, 0.5),
         tokens_per_second=_service_rate(requests),
         requests=len(requests),
     )
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    return quantile(values, share) if values else None
 
 
 def _service_rate(requests: Sequence[Measured]) -> float | None:

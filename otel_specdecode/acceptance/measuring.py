@@ -195,7 +195,7 @@ class Measurer:
             context.detach(token)
         with self._taking:
             seen = self._witness.take(job.id)
-        return _measured(job, started, answer, seen, self._session.engine_peak())
+        return _measured(job, started, answer, seen, self._session.engine_peak(), self._session.queued(thread))
 
 
 class _Answer:
@@ -210,7 +210,7 @@ class _Answer:
     def read(self, session: Session, job: Job, thread: int) -> None:
         clock, pieces = time.perf_counter, []
         first = last = 0.0
-        with closing(session.stream(job.arm, job.prompt, job.seed, thread)) as stream:  # type: ignore[type-var]
+        with closing(session.stream(job.arm, job.prompt, job.seed, thread)) as stream:
             began = clock()
             for piece in stream:
                 last = clock()
@@ -221,7 +221,9 @@ class _Answer:
             self.first, self.decode = first - began, last - first
 
 
-def _measured(job: Job, started: float, answer: _Answer, seen: _Seen, engine_peak: int | None) -> Measured:
+def _measured(
+    job: Job, started: float, answer: _Answer, seen: _Seen, engine_peak: int | None, queued: float | None
+) -> Measured:
     prompt, at = job.prompt, seen.attributes.get
     base: dict[str, Any] = {
         "id": job.id,
@@ -256,7 +258,7 @@ def _measured(job: Job, started: float, answer: _Answer, seen: _Seen, engine_pea
         prefill=timing.prefill,
         decode=timing.decode,
         time_per_token=timing.time_per_token,
-        queued=record.request.queued,
+        queued=queued,
         accepted=counts.accepted,
         rejected=counts.rejected,
         unverified=counts.unverified,

@@ -41,10 +41,10 @@ def read_prompts(paths: Sequence[StrPath]) -> tuple[Prompt, ...]:
     places: dict[str, str] = {}
     files: set[str] = set()
     for path in paths:
-        if os.path.realpath(path) in files:
+        if _real(path) in files:
             told.append(told_line(path, 1, "this file is named twice"))
             continue
-        files.add(os.path.realpath(path))
+        files.add(_real(path))
         for line, found in _read_file(path, told):
             place = f"{os.fspath(path)}:{line}"
             if found.id in places:
@@ -55,6 +55,13 @@ def read_prompts(paths: Sequence[StrPath]) -> tuple[Prompt, ...]:
     if told:
         raise PromptError(told)
     return tuple(prompts)
+
+
+def _real(path: StrPath) -> str:
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return os.fspath(path)
 
 
 def _read_file(path: StrPath, told: list[str]) -> list[tuple[int, Prompt]]:

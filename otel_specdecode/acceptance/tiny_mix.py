@@ -20,10 +20,10 @@ _FOX: Final = "Tell me a story about a fox."
 _OWL: Final = "Tell me a story about an owl and a crab."
 
 _TALKS: Final = (
-    *((2, 6, _OWL), (2, 9, _FOX), (2, 16, _FOX), (2, 19, _FOX), (3, 0, _FOX), (3, 5, _OWL)),
-    *((3, 8, _FOX), (3, 11, _OWL), (4, 0, _OWL), (4, 1, _FOX), (4, 3, _OWL), (4, 5, _OWL)),
+    *((2, 6, _OWL), (2, 9, _FOX), (2, 16, _FOX), (3, 5, _OWL)),
+    *((3, 15, _OWL), (4, 1, _FOX), (4, 4, _OWL), (4, 5, _FOX)),
 )
-"""Stories that were told before, the seed of their grammar, and the question; each answer has 132 or more tokens."""
+"""Stories that were told before, the seed of their grammar, and the question; each answer has 142 to 170 tokens."""
 
 _ANIMAL_OBJECT: Final = {"type": "object", "required": ["name"], "properties": {"name": {"const": "fox"}}}
 
@@ -44,7 +44,7 @@ def _turn(role: str, content: str) -> dict[str, str]:
 
 def _code() -> Iterator[Prompt]:
     """Yield functions to write, whose names and arguments it gets right."""
-    for verb, many in (("scale", "rows"), ("find", "names"), ("count", "words"), ("add", "items"), ("merge", "points")):
+    for verb, many in (("scale", "rows"), ("find", "names"), ("count", "words"), ("merge", "points")):
         check = Check(regex=rf"def {verb}_{many}\({many}\):\n    \w")
         yield _ask(f"code-{verb}-{many}", "code", f"Write a function {verb}_{many} in Python.", 96, check)
 
@@ -55,7 +55,6 @@ def _facts() -> Iterator[Prompt]:
         ("crab", "What is a crab?"),
         ("owl", "Explain what an owl is."),
         ("goat", "Describe a goat."),
-        ("dog", "What is a dog?"),
     ):
         check = Check(regex=f"The {animal} is an animal that lives near [a-z ]+[.]")
         yield _ask(f"summary-{animal}", "summary", question, 96, check)
@@ -64,7 +63,7 @@ def _facts() -> Iterator[Prompt]:
 
 def _lists() -> Iterator[Prompt]:
     """Yield answers of a form: lists of which it gets the form right, and two forms that it does not know."""
-    for count, what in ((5, "animals"), (3, "names"), (6, "colours")):
+    for count, what in ((5, "animals"), (6, "colours")):
         check = Check(regex=rf"\A1\. \w+(\n\d\. \w+){{{count - 1}}}\Z")
         yield _ask(f"list-{what}", "json_tool", f"List {count} {what}.", 64, check)
     question = "Return a JSON object with the key name and the value fox."
@@ -77,13 +76,12 @@ def _repetitions() -> Iterator[Prompt]:
     for name, text in (
         ("kite", "Finn gave the blue kite to Hana."),
         ("map", '"Who lost this old map?" asked Bo.'),
-        ("boat", "Jo thought about it and handed the small boat back to Gus."),
         ("coat", '"I have looked for that warm coat all day," said Finn.'),
         ("goat", "Then a kind goat named Otto came along."),
         ("key", "Gus and Tess decided to share the silver key. Tess was very calm, and Gus was glad too."),
     ):
         yield _ask(f"repeat-{name}", "translation", f"Repeat this: {text}", 64, Check(exact=text))
-    for first, last in ((1, 21), (22, 40), (45, 63), (7, 22)):
+    for first, last in ((1, 21), (22, 40), (7, 22)):
         row = ", ".join(str(number) for number in range(first, last + 1))
         question = f"Count from {first} to {last}."
         yield _ask(f"count-{first}-{last}", "translation", question, 96, Check(exact=f"{row}."))
@@ -91,7 +89,7 @@ def _repetitions() -> Iterator[Prompt]:
 
 def _stories() -> Iterator[Prompt]:
     """Yield stories to tell, about who was asked for."""
-    for name, animal in (("Nora", "mouse"), ("Finn", "bear"), ("Max", "fox"), ("Pia", "crab")):
+    for name, animal in (("Nora", "mouse"), ("Finn", "bear")):
         question = f"Tell me a story about {name} the {animal}."
         yield _ask(f"story-{name.lower()}", "other", question, 160, Check(regex=f"{animal} named {name}[.]"))
     yield _ask("story-hen", "other", "Tell me a story about a hen and a wolf.", 160, Check(regex="a wolf named"))
@@ -105,4 +103,4 @@ def _talks() -> Iterator[Prompt]:
             for chat in islice(chats, told)
             for turn in (_turn("user", chat.question), _turn("assistant", chat.answer))
         ]
-        yield Prompt(f"talk-{told}-{seed}", messages=(*turns, _turn("user", question)), kind="other", max_tokens=224)
+        yield Prompt(f"talk-{told}-{seed}", messages=(*turns, _turn("user", question)), kind="other", max_tokens=192)

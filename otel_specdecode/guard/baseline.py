@@ -22,6 +22,9 @@ ENOUGH_REQUESTS = 2
 MOVES_LITTLE = 25
 """One request in so many moves no quantile by much: with fewer new ones than that nothing is worked out anew."""
 
+_LONGEST = 1e15
+"""Above which a number of a file is nothing that was measured, and too large to calculate with."""
+
 MOST_REQUESTS = 200
 """Newest requests of a combination that quantiles are of, and newest stretches of them that the usual pass is of."""
 
@@ -307,7 +310,7 @@ def from_rows(rows: Any) -> dict[Conditions, Usual]:
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LONGEST
 
 
 def _or_none(seconds: float | None) -> float | None:

@@ -45,7 +45,7 @@ def read_baseline(path: str | os.PathLike[str]) -> dict[Conditions, Usual]:
         content = json.decode(Path(path).read_bytes())
     except OSError as error:
         raise BaselineError(f"the baseline {name} cannot be read ({error.strerror})") from None
-    except DecodeError:
+    except (DecodeError, RecursionError):
         raise BaselineError(f"the baseline {name} is no JSON: {_TO_DO}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("rows"), list):
         raise BaselineError(f"the baseline {name} is not of format {FORMAT}: {_TO_DO}")

@@ -164,6 +164,9 @@ class Lanes:
         if not isinstance(saved, list):
             raise ValueError("no saved lanes")
         for found in [_restored(each, make, now) for each in saved]:
+            replaced = self.get(found.names)
+            # What runs already was not decided by the rung of then.
+            found.breaker.changes = 1 if replaced is None else replaced.breaker.changes + 1
             self._spared.pop(found.names, None)
             self._lanes[found.names] = found
             self._make_room()

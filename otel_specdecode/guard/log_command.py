@@ -169,6 +169,7 @@ def faults(trail: Trail) -> list[str]:
             trail.unfinished
         ),
         f"{_lines(trail.unreadable)} not as written: torn or altered.": trail.unreadable,
+        f"Left out: {trail.newer} written by a later release, which reads them.": trail.newer,
         f"{_lines(trail.missing)} missing: taken away after they were written.": trail.missing,
     }
     return [sentence for sentence, count in told.items() if count]

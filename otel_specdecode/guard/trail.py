@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from otel_specdecode.generation.transition import Transition
+from otel_specdecode.guard.audit_files import FORMAT
 from otel_specdecode.guard.lines import transition_of, whole
 from otel_specdecode.guard.sealing import unsealed
 
 PATTERN = "guard-*.jsonl"
 _NAME = re.compile(r"guard-(?P<process>.+)-\d+\.jsonl\Z")
+_LONGEST = 1 << 20
+"""Bytes of a line, more than any has that was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Trail:
         unreadable: Lines that are not as they were written.
         unfinished: Last lines without an end: being written, or cut off when their process was killed.
         missing: Lines that were written, as the numbers of others tell, and are not there, not even unreadable.
+        newer: Files of a later version, whose lines this one would read wrongly and leaves out.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -54,11 +58,12 @@ class Trail:
     unreadable: int = 0
     unfinished: int = 0
     missing: int = 0
+    newer: int = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether nothing was altered and nothing taken away."""
-        return not self.unreadable and not self.missing
+        return not self.unreadable and not self.missing and not self.newer
 
 
 def read_trail(paths: Path | Iterable[Path]) -> Trail:
@@ -81,8 +86,16 @@ def read_trail(paths: Path | Iterable[Path]) -> Trail:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return the files of trails in a folder; unlike glob(), fail where it cannot be read."""
-    return sorted(each for each in folder.iterdir() if each.match(PATTERN))
+    """Return the files of trails in a folder; unlike glob(), fail where it cannot be read. A pipe is no file."""
+    return sorted(each for each in folder.iterdir() if each.match(PATTERN) and each.is_file())
+
+
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; of one too long to be any, whatever it is of, only its end."""
+    while line := file.readline(_LONGEST):
+        while len(line) == _LONGEST and not line.endswith(b"\n"):
+            line = file.readline(_LONGEST) or b"?"
+        yield line
 
 
 @dataclass(slots=True)
@@ -112,6 +125,7 @@ class _Reading:
         self._files: set[tuple[int, int]] = set()
         self._unreadable = 0
         self._unfinished = 0
+        self._newer = 0
 
     def read(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -123,8 +137,11 @@ class _Reading:
             named = _NAME.match(path.name)
             process = named["process"] if named else path.name
             part: _Part | None = None
-            for line in file:
+            for line in _lines_of(file):
                 fields = unsealed(line)
+                if _is_newer(fields):
+                    self._newer += 1
+                    return
                 begun = _header(fields)
                 if begun is not None:
                     process, first = begun
@@ -167,7 +184,14 @@ class _Reading:
             unreadable=self._unreadable,
             unfinished=self._unfinished,
             missing=sum(map(_missing, self._parts.values())),
+            newer=self._newer,
         )
+
+
+def _is_newer(fields: dict[str, Any] | None) -> bool:
+    """Return whether this is the header of a later version."""
+    version = None if fields is None or fields.get("kind") != "header" else fields.get("format")
+    return type(version) is int and version > FORMAT
 
 
 def _header(fields: dict[str, Any] | None) -> tuple[str, int] | None:

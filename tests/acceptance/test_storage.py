@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, Passes, RunHead
 from otel_specdecode.acceptance.storage import RESULTS, RunWriter, begin, read_run
-from tests.acceptance.fakes import BEGAN, MANIFEST, arms, fake_request, fake_run, prompts
+from tests.acceptance.fakes import BEGAN, MANIFEST, World, arms, fake_request, fake_run, prompts
 
 HEAD = RunHead("run-1", "sweep", BEGAN, "mlx", MANIFEST, {"id": "f"}, arms([2, 4]), ({"id": "a"},), {"repeats": 3})
 
@@ -29,13 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def request(number: int) -> Measured:
-    return replace(fake_request(Arm(4), prompts(1)[0], number, world=_world()), id=f"{number:016x}")
-
-
-def _world():
-    from tests.acceptance.fakes import World
-
-    return World()
+    return replace(fake_request(Arm(4), prompts(1)[0], number, world=World()), id=f"{number:016x}")
 
 
 def written(folder: Path, *lines: Measured | HostSample | Note | Arm) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ SHORT_TOKENS, CLIENTS, SHORT_STREAMS = 8, 2, 18
 RELATIVE, ABSOLUTE_S = 0.02, 0.005
 WAY_S = 0.005
 """How much of the way there and back is granted at most, however long it took."""
+
+BUSY = 0.25
+"""Seconds that a server's threads wait for a core, for each second: above, times say what else the machine does."""
+
+TOO_BUSY = "the machine is too busy to hold times to milliseconds; that no span is late was held"
 
 SELDOM = {"OTEL_BSP_SCHEDULE_DELAY": "1000"}
 """Exports between the requests rather than in each of them."""
@@ -151,6 +157,22 @@ def seen(server: Server, tokens: int, streams: int, clients: int = 1) -> list[Se
     return [Seen(each, requests[each.trace_id], generations[each.trace_id]) for each in heard]
 
 
+def waited_for_a_core(server: Server) -> float:
+    """Return the seconds that a server's threads could run and did not; 0 where the system does not tell."""
+    nanoseconds = 0
+    for thread in Path(f"/proc/{server.process.pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended meanwhile
+            nanoseconds += int(thread.read_text().split()[1])
+    return nanoseconds / 1e9
+
+
+def seen_and_busy(server: Server, tokens: int, streams: int, clients: int = 1) -> tuple[list[Seen], bool]:
+    """Return what both sides saw, and whether the machine was too busy meanwhile to hold it to milliseconds."""
+    waited, began = waited_for_a_core(server), time.perf_counter()
+    each = seen(server, tokens, streams, clients)
+    return each, waited_for_a_core(server) - waited > BUSY * (time.perf_counter() - began)
+
+
 def told(pairs: Sequence[Pair]) -> str:
     """What a failing test says."""
     middle = statistics.median(pair.client for pair in pairs), statistics.median(pair.spans for pair in pairs)
@@ -186,20 +208,24 @@ def disagreements(things: Mapping[str, Sequence[Pair]]) -> list[str]:
 
 
 def test_the_spans_say_what_a_client_measures(kind: Kind, server: Server) -> None:
-    each = seen(server, TOKENS, STREAMS)
+    each, busy = seen_and_busy(server, TOKENS, STREAMS)
     assert {one.generation.attributes["gen_ai.usage.output_tokens"] for one in each} == {TOKENS}
     first = [one.first_token() for one in each]
     after = [one.after_first_burst(kind, TOKENS) for one in each]
     whole = [one.whole() for one in each]
     assert lies_within(first), told(first)
+    if busy:
+        pytest.skip(TOO_BUSY)
     assert disagreements({"first token": first, "tokens after the first burst": after, "whole": whole}) == []
 
 
 def test_the_spans_say_how_long_a_client_waits_for_its_turn(kind: Kind, server: Server) -> None:
-    each = seen(server, SHORT_TOKENS, SHORT_STREAMS, CLIENTS)
+    each, busy = seen_and_busy(server, SHORT_TOKENS, SHORT_STREAMS, CLIENTS)
     first, whole = [one.first_token() for one in each], [one.whole() for one in each]
     assert lies_within(first), told(first)
     if kind.in_turn:
         waited = statistics.median(one.of("queue.duration") for one in each)
         assert waited > statistics.median(one.of("decode.duration") for one in each), "most wait for another"
+    if busy:
+        pytest.skip(TOO_BUSY)
     assert disagreements({"first token": first, "whole": whole}) == []

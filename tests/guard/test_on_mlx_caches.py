@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("msgspec", reason="needs the [guard] extra")
 pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 
-from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache, trim_prompt_cache
 
 from otel_specdecode.generation.plan import Plan
 from otel_specdecode.guard.policy import Policy
@@ -97,8 +97,21 @@ def test_a_draft_begins_anew_where_it_missed_a_turn(pair: Pair, telemetry: Telem
     assert turns.cache[-1] is own
     with planned(Plan()):
         turns.say(SAID[3])
-    assert turns.cache[-1] is not own
-    assert turns.cache[-1].offset < turns.cache[0].offset / 2
+    assert turns.cache[-1] is own
+    assert own.offset < turns.cache[0].offset / 2
+
+
+def test_a_draft_that_begins_anew_keeps_the_kind_of_cache_that_its_program_made(
+    pair: Pair, telemetry: Telemetry
+) -> None:
+    """One that forgets what is too long ago does so afterwards too."""
+    turns = Turns(pair)
+    turns.cache = [RotatingKVCache(max_size=512, keep=4) for _ in turns.cache]
+    for plan, said in zip((Plan(), RUNGS["fallback"], Plan()), SAID, strict=False):
+        with planned(plan):
+            turns.say(said)
+    assert {(type(layer), layer.max_size) for layer in turns.cache} == {(RotatingKVCache, 512)}
+    assert 0 < turns.cache[-1].offset < turns.cache[0].offset / 2
 
 
 def test_a_guard_that_only_observes_leaves_a_prompt_cache_alone(pair: Pair, telemetry: Telemetry) -> None:

@@ -93,8 +93,7 @@ def _tokens_per_second(case: Case) -> Reading:
             raise UnmeasuredError(f"no answer of {shortest} tokens of {case.arm.name} and its baseline")
         return case.reading(found, count, "pairs")
     requests = case.requests(case.takes_long)
-    found = figures.arm_figures(case.run, case.arm, case.takes_long).tokens_per_second
-    return case.reading(found, len(requests), "requests", _against(case))
+    return case.reading(figures.tokens_per_second(requests), len(requests), "requests", _against(case))
 
 
 def _time_per_token_p95(case: Case) -> Reading:
@@ -106,9 +105,11 @@ def _against(case: Case) -> str:
     """Tell what autoregressive decoding reaches here, beside what it did where the bound was chosen."""
     if case.gate.against is None:
         return ""
-    plain = figures.arm_figures(case.run, case.arm.baseline, case.takes_long)
-    speed = case.gate.measure == "tokens_per_second"
-    found = plain.tokens_per_second if speed else plain.time_per_token_p95
+    plain = [each for each in case.run.of(case.arm.baseline) if case.takes_long(each)]
+    if case.gate.measure == "tokens_per_second":
+        found = figures.tokens_per_second(plain)
+    else:
+        found = quantile([each.time_per_token for each in plain if each.time_per_token is not None], 0.95)
     here = "not measured" if found is None else f"{found.value:.3g}"
     return f"autoregressive {here} here, {case.gate.against:g} where the bound was chosen"
 
@@ -127,13 +128,12 @@ def _steady(case: Case) -> Reading:
 
 def _accept_rate(case: Case) -> Reading:
     requests = case.requests()
-    found = figures.arm_figures(case.run, case.arm, case.takes).accept_rate
-    return case.reading(found, sum(each.rounds for each in requests), "rounds")
+    return case.reading(figures.accept_rate(requests), sum(each.rounds for each in requests), "rounds")
 
 
 def _accept_rate_median(case: Case) -> Reading:
-    found = figures.arm_figures(case.run, case.arm, case.takes).accept_rate_median
-    return case.reading(found, 0 if found is None else found.samples, "requests")
+    rates = [each.accepted / each.compared for each in case.requests() if each.compared]
+    return case.reading(quantile(rates, 0.5), len(rates), "requests")
 
 
 def _accept_rate_by_context(case: Case) -> Reading:
@@ -141,9 +141,9 @@ def _accept_rate_by_context(case: Case) -> Reading:
     found: dict[str, tuple[Estimate, int]] = {}
     told = []
     for tier in dict.fromkeys(map(tier_of, requests)):
-        inside = in_tier(tier)
-        rounds = sum(each.rounds for each in requests if inside(each))
-        rate = figures.arm_figures(case.run, case.arm, lambda each: case.takes(each) and inside(each)).accept_rate  # noqa: B023
+        inside = list(filter(in_tier(tier), requests))
+        rounds = sum(each.rounds for each in inside)
+        rate = figures.accept_rate(inside)
         if rate is None or rounds < case.gate.samples:
             told.append(f"{tier}: only {rounds} rounds")
         else:

@@ -10,8 +10,6 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-import msgspec
-
 from otel_specdecode.acceptance.gates.measures import MEASURES, SPECIAL_KEYS
 from otel_specdecode.acceptance.gates.policy import (
     BOUNDS,
@@ -40,6 +38,7 @@ _REFERENCES: Final = (*BOUNDS, "needs", "max_input_tokens", "free_memory")
 _NEEDED: Final = ("gate", "who", "reason", "expires")
 
 
+@cache
 def preset_policy(preset: Preset) -> GatesPolicy:
     """Return a preset as it comes with this package."""
     findings: list[Finding] = []
@@ -212,7 +211,7 @@ def _table(kind: type[AnyTable], written: object, place: Place, findings: list[F
     """Return a table, or None if anything in it is wrong."""
     if not isinstance(written, dict):
         return read_table(kind, written, place, findings)
-    keys = [each.name for each in msgspec.structs.fields(kind)]
+    keys = kind.__struct_fields__
     unknown = [key for key in written if key not in keys]
     where = f"[{named(place)}]" if kind is not Waiver else "a waiver"
     findings += [Finding((*place, key), _unknown(key, where, keys)) for key in unknown]
@@ -220,7 +219,7 @@ def _table(kind: type[AnyTable], written: object, place: Place, findings: list[F
     return None if unknown else table
 
 
-def _unknown(key: str, where: str, known: list[str] | tuple[str, ...]) -> str:
+def _unknown(key: str, where: str, known: tuple[str, ...]) -> str:
     return f"{where} has no key {named((key,))}{nearest(key, known) or '; its keys are ' + ', '.join(known)}"
 
 

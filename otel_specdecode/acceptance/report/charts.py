@@ -7,10 +7,10 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -18,6 +18,9 @@ from otel_specdecode.acceptance.report.escaping import printable, xml
 
 INCHES = (4.3, 2.75)
 MOST_SERIES = 6
+
+_BELOW, _LEGEND_ROW = 0.55, 0.25
+"""Inches below the axes, and of a row of a legend above them."""
 
 _INK, _FAINT, _LINE = "#010203", "#040506", "#070809"
 _SERIES = tuple(f"#0a0b{number:02x}" for number in range(MOST_SERIES))
@@ -29,7 +32,7 @@ _VARIABLES = {
 }
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)))
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names may hold dollar signs
     "font.family": "sans-serif",
@@ -95,6 +98,18 @@ class Chart:
         return tuple(each for each in self.series if any(value is not None for value in each.y))
 
     @property
+    def entries(self) -> int:
+        """How many entries the legend has; none where one line stands alone."""
+        count = len(self.known[:MOST_SERIES]) + (self.reference is not None)
+        return count if count > 1 else 0
+
+    @property
+    def columns(self) -> int:
+        """How many entries of the legend stand side by side."""
+        longest = max((len(series.name) for series in self.known), default=0)
+        return 3 if longest <= 8 else 2 if longest <= 16 else 1
+
+    @property
     def in_words(self) -> str:
         """What the chart shows, in words."""
         if not self.known:
@@ -120,12 +135,24 @@ def svg(chart: Chart, key: str) -> str:
     """
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": key}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # the browser has the letters
-        figure = Figure(figsize=INCHES, layout="constrained")
-        axes = figure.add_subplot()
+        height, place = _shape(chart)
+        figure = Figure(figsize=(INCHES[0], height))
+        axes = figure.add_axes(place)
         _draw(axes, chart)
         file = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     return _embedded(file.getvalue(), chart, key)
+
+
+def _shape(chart: Chart) -> tuple[float, tuple[float, float, float, float]]:
+    """Return a figure's height in inches, and left, bottom, width and height of its axes as shares of it.
+
+    A layout that matplotlib works out takes most of a page's time.
+    """
+    legend = _LEGEND_ROW * -(-chart.entries // chart.columns)
+    height = INCHES[1] + max(legend - _LEGEND_ROW, 0)
+    left = 0.245 if chart.levels else 0.16
+    return height, (left, _BELOW / height, 0.985 - left, (height - _BELOW - legend - 0.08) / height)
 
 
 def _draw(axes: Axes, chart: Chart) -> None:
@@ -141,16 +168,21 @@ def _draw(axes: Axes, chart: Chart) -> None:
         level, name = chart.reference
         axes.axhline(level, color=_FAINT, linewidth=1, linestyle=(0, (4, 3)), label=name)
     _axes(axes, chart)
-    if len(chart.known) > 1 or chart.reference is not None:
+    if chart.entries:
         axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 1), ncols=2, handlelength=2.4, columnspacing=1.2, borderaxespad=0.3
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=chart.columns,
+            handlelength=2.4,
+            columnspacing=1.0,
+            borderaxespad=0.3,
         )
 
 
 def _line(axes: Axes, chart: Chart, series: Series, number: int) -> None:
     colour, name = _SERIES[number], printable(series.name, 28)
     y = [float("nan") if value is None else value for value in series.y]
-    style = {"color": colour, "linestyle": _DASHES[number], "linewidth": 1.6, "label": name}
+    style: dict[str, Any] = {"color": colour, "linestyle": _DASHES[number], "linewidth": 1.6, "label": name}
     if chart.levels:
         axes.step(series.x, y, where="mid", **style)
     else:
@@ -161,9 +193,10 @@ def _line(axes: Axes, chart: Chart, series: Series, number: int) -> None:
         if low is not None and high is not None
     ]
     if ends:
-        axes.vlines(*map(list, zip(*ends, strict=True)), color=colour, linewidth=1.2)
-        for place in (1, 2):
-            axes.plot([end[0] for end in ends], [end[place] for end in ends], "_", color=colour, markersize=6)
+        at, low, high = ([end[place] for end in ends] for place in range(3))
+        axes.vlines(at, low, high, color=colour, linewidth=1.2)
+        for tips in (low, high):
+            axes.plot(at, tips, "_", color=colour, markersize=6)
 
 
 def _axes(axes: Axes, chart: Chart) -> None:

@@ -30,7 +30,7 @@ def _both(take: Callable[[ArmComparison], tuple[Number, Number]], write: Write =
 
 
 def _of_speculation(cell: Cell) -> Cell:
-    return lambda arm: cell(arm) if arm.arm.speculative else "–"
+    return lambda arm: cell(arm) if arm.arm.speculative else "-"
 
 
 CELLS: tuple[tuple[str, Cell], ...] = (
@@ -66,12 +66,9 @@ def show(found: Comparison, console: Console) -> None:
         for fact in found.weights:
             facts.add_row(*(Text(printable(text)) for text in (fact.what, _SAME[fact.same], fact.told)))
         console.print(facts)
-    table = Table(
-        "Measure",
-        *(Text(printable(arm.arm.name)) for arm in found.arms),
-        title="Second over first",
-        title_justify="left",
-    )
+    table = Table("Measure", title="Second over first", title_justify="left")
+    for arm in found.arms:
+        table.add_column(Text(printable(arm.arm.name)))
     for name, cell in CELLS:
         table.add_row(name, *(Text(cell(arm)) for arm in found.arms))
     console.print(table)

@@ -160,7 +160,7 @@ def _unmeasured(run: Run, soak: Run | None, verdict: Verdict | None, found: Sequ
     if verdict is None:
         yield "The gates: the run was not judged."
     else:
-        yield from (f"Gate {gate.id}: {gate.title}." for gate in verdict.gates if gate.status == "not measured")
+        yield from (f"Gate {gate.id}: {gate.why}." for gate in verdict.gates if gate.status == "not measured")
     whole = [row for row in found if row.part == "all"]
     yield from (f"{row.arm.name}: no request of it counts." for row in whole if not row.figures.requests)
     measured = [row for row in whole if row.figures.requests]

@@ -96,12 +96,13 @@ def as_markdown(report: Report) -> str:
 
 
 def as_badge(report: Report) -> str:
-    """Return a small SVG with the verdict and the headline's numbers; without a headline it says so."""
-    status = None if report.verdict is None else report.verdict.status
-    said = (
-        "no headline" if report.headline.text is None else f"{word(report.verdict).lower()} · {report.headline.short}"
-    )
-    colour = _COLOURS.get(status or "", _GREY) if report.headline.text else _GREY
+    """Return a small SVG: the verdict, with numbers where it is yes or no; or that there is no headline."""
+    status = "" if report.verdict is None else report.verdict.status
+    said, colour = word(report.verdict).lower(), _COLOURS.get(status, _GREY)
+    if report.headline.text is None:
+        said, colour = "no headline", _GREY
+    elif status in _COLOURS:
+        said = f"{said}: {report.headline.short}"
     left, right = "speculative decoding", printable(said, 60)
     one, two = (round(len(text) * _LETTER + 12) for text in (left, right))
     title = xml(f"{left}: {right}")
@@ -114,7 +115,8 @@ def as_badge(report: Report) -> str:
         f'<title>{title}</title><clipPath id="round"><rect width="{one + two}" height="20" rx="3"/></clipPath>'
         f'<g clip-path="url(#round)"><rect width="{one}" height="20" fill="#3b4048"/>'
         f'<rect x="{one}" width="{two}" height="20" fill="{colour}"/></g>'
-        f'<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g></svg>\n'
+        f'<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g>'
+        "</svg>\n"
     )
 
 

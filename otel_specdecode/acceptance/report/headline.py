@@ -70,8 +70,8 @@ def headline_of(run: Run, verdict: Verdict | None) -> Headline:
     rate = wording.said(drafted.accept_rate, wording.fraction)
     text = (
         f"{word}: {name} decodes {wording.said(drafted.tokens_per_second)} tokens/s against "
-        f"{wording.said(plain.tokens_per_second)} autoregressive ({wording.in_full(ratio, wording.factor)}), accept rate "
-        f"{rate}, TTFT p50 {wording.said(drafted.time_to_first_token_p50, wording.milliseconds)} against "
+        f"{wording.said(plain.tokens_per_second)} autoregressive ({wording.in_full(ratio, wording.factor)}), "
+        f"accept rate {rate}, TTFT p50 {wording.said(drafted.time_to_first_token_p50, wording.milliseconds)} against "
         f"{wording.said(plain.time_to_first_token_p50, wording.milliseconds)}, peak memory "
         f"{wording.said(_peak(drafted), wording.size)} against {wording.said(_peak(plain), wording.size)}, {quality}; "
         f"{drafted.requests} requests of {drafted.prompts} prompts."

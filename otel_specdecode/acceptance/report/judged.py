@@ -119,4 +119,10 @@ def _beside(gate: GateResult) -> Iterator[str]:
 def _condition(item: ValidityItem) -> JudgedRow:
     small = () if item.counts else ("does not decide",)
     seen = Cell(VALIDITY_TITLES[0], printable(item.why) or item.status, small)
-    return JudgedRow(item.id, item.title, item.status, *_MARKS[item.status], (seen,))
+    return JudgedRow(
+        item.id,
+        "" if item.title == item.id.replace("_", " ") else item.title,
+        item.status,
+        *_MARKS[item.status],
+        (seen,),
+    )

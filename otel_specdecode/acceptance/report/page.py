@@ -1,4 +1,4 @@
-"""The page: one file that people look at and sign. It loads nothing, runs no script, prints, and knows light and dark."""
+"""The page that people look at and sign: one file that loads nothing, runs no script, prints, knows light and dark."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def _time_lines(report: Report, found: Timeline, number: int) -> dict[str, objec
     lasted = wording.duration(found.seconds * len(found.at))
     return {
         "run_id": found.run_id,
-        "about": f"{lasted} from {wording.moment(found.begun)}, in windows of {found.seconds:g} s. A request's counts are "
-        "spread evenly over its decode time.",
+        "about": f"{lasted} from {wording.moment(found.begun)}, in windows of {found.seconds:g} s. "
+        "A request's counts are spread evenly over its decode time.",
         "rows": report.soak_rows if report.soak and found.run_id == report.soak.head.run_id else (),
         "charts": [_drawn(chart, f"time{number}-{place}") for place, chart in enumerate(lines(found))],
     }

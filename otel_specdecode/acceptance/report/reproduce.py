@@ -15,7 +15,7 @@ _LONGEST = 2000
 
 
 def commands(run: Run, soak: Run | None, policy: str | None) -> tuple[str, ...]:
-    """Return the commands that make such a report. Names stand for folders, files and models, which have no path here."""
+    """Return the commands that make such a report; names stand where a path is not known."""
     runs = [each for each in (run, soak) if each is not None]
     judged = ["--policy", policy] if policy else []
     soaked = ["--soak", soak.head.run_id] if soak else []

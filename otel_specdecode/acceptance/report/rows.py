@@ -60,7 +60,7 @@ class Row:
 
     @property
     def peak(self) -> int | None:
-        """The highest memory that is known: the footprint, which on a Mac holds what the GPU has, else what is resident."""
+        """The highest memory: the footprint, which on a Mac holds what the GPU has, or what is resident."""
         return self.figures.peak_footprint or self.figures.peak_rss
 
 
@@ -88,7 +88,7 @@ class Column:
 
     def said(self, row: Row) -> str:
         """Return the measure of a row for people, without its interval."""
-        return wording.said(self._of(row), self.write) if self.applies(row) else "–"
+        return wording.said(self._of(row), self.write) if self.applies(row) else "-"
 
     def interval(self, row: Row) -> str:
         """Return its interval for people; empty without one."""
@@ -96,7 +96,7 @@ class Column:
 
     def in_full(self, row: Row) -> str:
         """Return both."""
-        return wording.in_full(self._of(row), self.write) if self.applies(row) else "–"
+        return wording.in_full(self._of(row), self.write) if self.applies(row) else "-"
 
     def applies(self, row: Row) -> bool:
         """Return whether such an arm can have it: an autoregressive one has no accept rate, not an unknown one."""

@@ -1,4 +1,4 @@
-"""What two engines' runs tell of whether they ran the same weights: a GGUF file and an MLX folder have no digest in common."""
+"""Whether the runs of two engines ran the same weights: a GGUF file and an MLX folder have no digest in common."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def signed_percent(value: float) -> str:
 
 def factor(value: float) -> str:
     """Return a ratio, as in x1.16."""
-    return f"×{value:.2f}"
+    return f"x{value:.2f}"
 
 
 def milliseconds(value: float) -> str:

@@ -58,13 +58,15 @@ def _renew_draft_part(cache: list[Any], layers: int, draft: Any) -> None:
     """Let the draft begin anew where it missed what the target did without it.
 
     Its layers then lack tokens that the target's have, and the next ones would stand at wrong places. After a
-    speculative run they are one token short at most.
+    speculative run they are one token short at most. They stay what their program made them, where they can be emptied.
     """
-    has, misses = _offset(cache[layers:]), _offset(cache[:layers]) - 1
+    own = cache[layers:]
+    has, misses = _offset(own), _offset(cache[:layers]) - 1
     if 0 < has < misses:
-        from mlx_lm.models.cache import make_prompt_cache
+        from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-        cache[layers:] = make_prompt_cache(draft)
+        if trim_prompt_cache(own, has) != has:
+            cache[layers:] = make_prompt_cache(draft)
 
 
 def _offset(layers: Sequence[Any]) -> int:

@@ -19,10 +19,11 @@ Spoil = Callable[[Run, Run], tuple[Run, Run | None]]
 DAY = 86_400.0
 NOW = BEGAN + DAY
 AR, K4 = Arm(0), Arm(4)
+WORLD = World()
 
 
 @cache
-def good(world: World = World()) -> Runs:
+def good(world: World = WORLD) -> Runs:
     """A sweep of k = 4 at temperature 0 and 0.7, and a soak of k = 4 after a stretch without a draft."""
     asked = prompts(200, checked=True) + prompts(20, "mid") + prompts(6, max_tokens=700, name="answer")
     sweep = fake_run((AR, K4), asked, world)

@@ -14,28 +14,28 @@ from otel_specdecode.acceptance.gates.policy import PRESETS
 from otel_specdecode.acceptance.gates.policy_file import preset_policy
 from otel_specdecode.acceptance.records import Measured, Passes, Run
 from tests.acceptance.fakes import GIB, MANIFEST
-from tests.acceptance.gates.cases import Spoil, changed, good, joined, on_machine, result, without
+from tests.acceptance.gates.cases import Spoil, changed, good, on_machine, result, without
 
 GATES = sorted({name for preset in PRESETS for name in preset_policy(preset).gates})
 
 
-def sweep(spoil) -> Spoil:  # noqa: ANN001
+def sweep(spoil) -> Spoil:
     return lambda run, soak: (spoil(run), soak)
 
 
-def soaked(spoil) -> Spoil:  # noqa: ANN001
+def soaked(spoil) -> Spoil:
     return lambda run, soak: (run, spoil(soak))
 
 
-def both(spoil) -> Spoil:  # noqa: ANN001
+def both(spoil) -> Spoil:
     return lambda run, soak: (spoil(run), spoil(soak))
 
 
-def k4(**fields) -> Spoil:  # noqa: ANN003
+def k4(**fields) -> Spoil:
     return sweep(lambda run: changed(run, "k=4", **fields))
 
 
-def slower(factor: float, every: int = 1):  # noqa: ANN201
+def slower(factor: float, every: int = 1):
     """Passes that take so many times as long, or one in so many of them."""
 
     def of(request: Measured) -> Passes:
@@ -52,7 +52,7 @@ def tardy(request: Measured) -> float:
     return 0.9 if late else request.time_to_first_token or 0.0
 
 
-def rate(accepted: float):  # noqa: ANN201
+def rate(accepted: float):
     """Counts of a request in which so much was accepted."""
     return {
         "accepted": lambda each: round(each.compared * accepted),
@@ -61,7 +61,7 @@ def rate(accepted: float):  # noqa: ANN201
 
 
 def few(run: Run) -> Run:
-    return without(run, lambda each: not each.prompt.endswith("-1"))
+    return without(run, lambda each: each.prompt not in ("short-1", "mid-1"))
 
 
 def mid(request: Measured) -> bool:
@@ -73,7 +73,7 @@ def swapping(field: str, total: int) -> Spoil:
     return soaked(lambda run: replace(run, host=tuple(_with(each, field, total, run) for each in run.host)))
 
 
-def _with(sample, field, total, run):  # noqa: ANN001, ANN202
+def _with(sample, field, total, run):
     share = (sample.at - run.host[0].at) / (run.host[-1].at - run.host[0].at)
     return replace(sample, **{field: int(total * share)})
 
@@ -125,8 +125,8 @@ FAILS: dict[str, list[Spoil]] = {
     "break_even": [k4(passes=slower(3))],
     "peak_memory": [k4(peak_rss=int(32 * GIB * 0.79))],
     "memory_rise": [sweep(heavier)],
-    "swap_growth": [swapping("swap_used", 512 * 2**20)],
-    "swap_in": [swapping("swapped_in", 201 * 2**20)],
+    "swap_growth": [swapping("swap_used", 600 * 2**20)],
+    "swap_in": [swapping("swapped_in", 230 * 2**20)],
     "memory_pressure": [both(lambda run: on_machine(run, lambda n, _: 100 <= n < 113, memory_pressure="critical"))],
     "throttling": [
         soaked(lambda run: on_machine(run, lambda n, _: n == 200, thermal_state="serious")),
@@ -166,7 +166,7 @@ UNMEASURED: dict[str, list[Spoil]] = {
     "break_even": [sweep(few), sweep(lambda run: without(run, lambda each: each.arm == "ar"))],
     "peak_memory": [
         both(lambda run: changed(run, peak_rss=None)),
-        sweep(lambda run: replace(on_machine(run, memory_limit=None), head=replace(run.head, manifest={}))),
+        lambda run, soak: (replace(on_machine(run, memory_limit=None), head=replace(run.head, manifest={})), None),
     ],
     "memory_rise": [
         k4(peak_rss=12 * GIB),
@@ -240,7 +240,7 @@ def test_swapping_matters_only_where_memory_rises() -> None:
 
     light = changed(swapping_run, "k=4", peak_rss=11 * GIB)
     assert result("memory_rise", (light, soak)).status == "pass"
-    assert "4 swap episodes" in result("memory_rise", (swapping_run, soak)).why
+    assert "6 swap episodes" in result("memory_rise", (swapping_run, soak)).why
 
 
 def test_a_rise_without_swapping_is_fine_where_seven_days_were_watched() -> None:

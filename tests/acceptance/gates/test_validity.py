@@ -1,0 +1,192 @@
+"""What makes a run count, and what is said where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+
+from otel_specdecode.acceptance.gates.policy_file import preset_policy
+from otel_specdecode.acceptance.gates.stretches import longest, stretches
+from otel_specdecode.acceptance.gates.validity import ValidityItem, validity_of
+from otel_specdecode.acceptance.records import HostSample, Note, Run
+from tests.acceptance.fakes import BEGAN, fake_host
+from tests.acceptance.gates.cases import DAY, K4, NOW, Spoil, changed, good, judged, on_machine
+
+VALIDITY = preset_policy("balanced").validity
+COUNTS = ("warm_up", "soak", "power_source", "power_mode", "free_memory", "awake", "side_load", "age")
+
+
+def items(run: Run, soak: Run | None, now: float = NOW) -> dict[str, ValidityItem]:
+    return {each.id: each for each in validity_of(VALIDITY, run, soak, K4, now)}
+
+
+def one(**fields: object) -> Spoil:
+    """One sample in the middle of the soak is otherwise."""
+    return lambda run, soak: (run, on_machine(soak, lambda number, _: number == 200, **fields))
+
+
+def long(**fields: object) -> Spoil:
+    """So are those of more than a minute."""
+    return lambda run, soak: (run, on_machine(soak, lambda number, _: 200 <= number < 213, **fields))
+
+
+def asleep(seconds: float) -> Callable[[HostSample], float]:
+    return lambda sample: sample.at + seconds
+
+
+def slept(seconds: float) -> Spoil:
+    """The machine stands still for so long after some sample of the soak."""
+
+    def spoil(run: Run, soak: Run) -> tuple[Run, Run | None]:
+        begin = soak.host[200].at
+        later = on_machine(soak, lambda number, _: number > 200, at=asleep(seconds))
+        moved = changed(later, started_at=lambda each: each.started_at + (seconds if each.started_at > begin else 0))
+        return run, moved
+
+    return spoil
+
+
+def unsampled(run: Run, soak: Run) -> tuple[Run, Run | None]:
+    return run, replace(soak, host=tuple(each for number, each in enumerate(soak.host) if not 200 <= number < 213))
+
+
+def resumed(warm_up: float) -> Spoil:
+    """The sweep was begun twice, the second time with so much warm-up."""
+
+    def spoil(run: Run, soak: Run) -> tuple[Run, Run | None]:
+        at = run.results[300].started_at
+        later = changed(run, started_at=lambda each: each.started_at + (warm_up if each.started_at >= at else 0))
+        host = fake_host(BEGAN, run.host[-1].at + warm_up)
+        return replace(later, host=host, notes=(*run.notes[:1], Note(at, "resumed"))), soak
+
+    return spoil
+
+
+def interrupted(run: Run, soak: Run) -> tuple[Run, Run | None]:
+    at = next(each.started_at for each in soak.results if each.started_at > soak.results[-1].started_at - 1000)
+    return run, replace(soak, notes=(*soak.notes, Note(at, "resumed")))
+
+
+BROKEN: list[tuple[str, str, Spoil, str]] = [
+    ("warm_up", "broken", resumed(179), "179 s in fake-sweep"),
+    ("warm_up", "not measured", lambda run, soak: (run, replace(soak, notes=())), "nothing tells when it began"),
+    ("soak", "not measured", lambda run, soak: (run, None), "no soak was given"),
+    ("soak", "broken", interrupted, "min of k=4 in fake-soak"),
+    ("power_source", "broken", one(power_source="battery"), "battery in 1 of"),
+    ("power_source", "not measured", long(power_source="unknown"), "not known for 70 s of fake-soak"),
+    (
+        "power_source",
+        "not measured",
+        lambda run, soak: (on_machine(run, power_source="unknown"), soak),
+        "in fake-sweep",
+    ),
+    ("power_mode", "broken", one(power_mode="low"), "low in 1 of"),
+    ("power_mode", "not measured", long(power_mode="unknown"), "not known for 70 s of fake-soak"),
+    ("free_memory", "broken", one(memory_available=3 * 2**30), "down to 9.4%"),
+    ("free_memory", "not measured", long(memory_available=None), "not known for 70 s"),
+    ("free_memory", "not measured", lambda run, soak: (on_machine(run, memory_limit=None), soak), "fake-sweep"),
+    ("awake", "broken", slept(2.5), "asleep 1 times, 2 s at most"),
+    ("awake", "broken", slept(3600), "asleep 1 times, 3600 s at most"),
+    ("awake", "not measured", unsampled, "not known for 70 s of fake-soak"),
+    ("side_load", "not measured", lambda run, soak: (run, on_machine(soak, side_load=None)), "fake-soak has none"),
+]
+
+ALSO = {"soak": ("warm_up",), "awake": ("power_source", "power_mode", "free_memory")}
+"""What the same spoils, too."""
+
+
+def test_a_good_run_counts() -> None:
+    found = items(*good())
+
+    assert [found[each].status for each in COUNTS] == ["held"] * len(COUNTS)
+    assert {each.id for each in found.values() if each.counts} == set(COUNTS)
+    assert found["side_load"].why.endswith("browser 0.10, ide 0.00, indexer 0.00, other 0.20")
+
+
+@pytest.mark.parametrize(("name", "status", "spoil", "why"), BROKEN)
+def test_a_run_does_not_count(name: str, status: str, spoil: Spoil, why: str) -> None:
+    runs = spoil(*good())
+    found = items(*runs)
+
+    assert found[name].status == status
+    assert why in found[name].why
+    others = [each for each in COUNTS if each != name and each not in ALSO.get(name, ())]
+    assert {found[each].status for each in others} == {"held"}
+
+
+@pytest.mark.parametrize("spoil", [one(power_source="unknown"), slept(1.5), resumed(181), one(side_load=None)])
+def test_what_is_short_enough_does_not_matter(spoil: Spoil) -> None:
+    found = items(*spoil(*good()))
+
+    assert {found[each].status for each in COUNTS} == {"held"}
+
+
+def test_a_run_that_does_not_count_is_invalid_and_says_so_first() -> None:
+    verdict = judged(preset_policy("balanced"), one(power_source="battery")(*good()))
+
+    assert verdict.status == "invalid"
+    assert verdict.reasons[0].startswith("on mains throughout: broken, battery in 1 of")
+    assert verdict.stay_on_ar
+
+
+def test_a_run_that_does_not_count_is_invalid_even_where_a_gate_fails() -> None:
+    run, soak = one(power_source="battery")(*good())
+    assert soak is not None
+
+    verdict = judged(
+        preset_policy("balanced"), (run, on_machine(soak, swap_used=lambda each: int(each.monotonic * 1e6)))
+    )
+    assert verdict.status == "invalid"
+    assert "fail" in {each.status for each in verdict.gates}
+
+
+@pytest.mark.parametrize(("days", "status"), [(13.9, "held"), (14.1, "broken")])
+def test_results_expire(days: float, status: str) -> None:
+    found = items(*good(), now=BEGAN + 200 + days * DAY)["age"]
+
+    assert found.status == status
+    assert found.why.endswith("expired") == (status == "broken")
+
+
+def test_what_nobody_can_read_off_a_machine_is_noted_or_not_and_does_not_count() -> None:
+    found = items(*good())
+
+    assert (found["ambient"].status, found["ambient"].why) == ("noted", "21 C")
+    assert (found["fan"].status, found["power_limit"].status) == ("not measured", "not measured")
+    assert not any(found[each].counts for each in ("ambient", "placement", "fan", "power_limit"))
+
+
+def test_lines_that_could_not_be_read_are_told() -> None:
+    run, soak = good()
+    found = items(replace(run, faults=("results.jsonl:7: torn", "host.jsonl:3: torn")), soak)["lines"]
+
+    assert (found.status, found.why, found.counts) == ("noted", "results.jsonl:7: torn, and 1 more", False)
+
+
+def test_a_machine_may_sleep_between_two_stretches() -> None:
+    run, soak = good()
+    at = run.results[300].started_at
+    later = changed(run, started_at=lambda each: each.started_at + (7200 if each.started_at >= at else 0))
+    host = (*fake_host(BEGAN, at), *fake_host(at + 6995, run.host[-1].at + 7200))
+    found = items(replace(later, host=host, notes=(*run.notes[:1], Note(at + 7000, "resumed"))), soak)
+
+    assert {found[each].status for each in COUNTS} == {"held"}
+
+
+def test_a_run_that_was_resumed_has_two_stretches() -> None:
+    run, soak = interrupted(*good())
+    assert soak is not None
+
+    assert [len(stretches(each)) for each in (run, soak)] == [1, 2]
+    assert longest(soak, K4) < 1100 < longest(good()[1], K4)
+
+
+def test_requests_before_any_note_are_a_stretch_without_a_beginning() -> None:
+    run = replace(good()[0], notes=())
+
+    assert [each.began for each in stretches(run)] == [None]

@@ -1,0 +1,78 @@
+"""A headline has accept rate, autoregressive speed, time to first token, memory and quality of one mix, or is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+
+from otel_specdecode.acceptance.figures import arm_figures
+from otel_specdecode.acceptance.records import Measured
+from otel_specdecode.acceptance.report.headline import headline
+from tests.acceptance.report.cases import changed, sweep, verdict_of
+
+
+def test_it_says_all_that_it_must() -> None:
+    said = headline(sweep(), verdict_of(sweep()))
+    assert isinstance(said, str)
+    plain, drafted = (arm_figures(sweep(), sweep().head.arms[number]) for number in (0, 2))
+    for part in (
+        "Invalid: k=4",
+        f"{drafted.tokens_per_second.value:.1f} tokens/s against {plain.tokens_per_second.value:.1f}",
+        f"accept rate {drafted.accept_rate.value:.3f}",
+        "TTFT p50",
+        "peak memory 10.50 GiB against 10.00 GiB",
+        f"{drafted.success.passed} of {drafted.success.of} checks passed against {plain.success.passed}",
+    ):
+        assert part in said
+
+
+def test_a_run_that_was_not_judged_says_so() -> None:
+    assert headline(sweep(), None).startswith("Not judged: k=4")
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"accepted": 0, "rejected": 0}, ["accept rate"]),
+        ({"time_to_first_token": None}, ["time to first token"]),
+        ({"peak_rss": None}, ["memory"]),
+        ({"check": None, "text_digest": None}, ["quality"]),
+        ({"peak_rss": None, "check": None, "text_digest": None}, ["memory", "quality"]),
+    ],
+)
+def test_it_is_refused_with_what_is_missing(change: dict, missing: list[str]) -> None:
+    run = changed(sweep(), lambda each: replace(each, **change))
+    assert headline(run, verdict_of(run)) == missing
+
+
+def test_memory_of_one_arm_alone_is_no_memory() -> None:
+    run = changed(sweep(), lambda each: replace(each, peak_rss=None) if each.arm == "ar" else each)
+    assert headline(run, None) == ["memory"]
+
+
+def test_equal_answers_are_quality_without_any_check() -> None:
+    run = changed(sweep(), lambda each: replace(each, check=None))
+    assert "all 12 answers equal" in headline(run, None)
+
+
+def test_answers_that_differ_are_no_quality_without_a_check() -> None:
+    def change(each: Measured) -> Measured:
+        return replace(each, check=None, text_digest=each.text_digest if each.prompt != "short-0" else each.id)
+
+    assert headline(changed(sweep(), change), None) == ["quality"]
+
+
+def test_another_mix_is_no_comparison() -> None:
+    fewer = tuple(each for each in sweep().results if (each.arm, each.prompt) != ("ar", "mid-0"))
+    assert headline(replace(sweep(), results=fewer), None) == ["the same mix of prompts in both arms"]
+
+
+def test_a_run_without_a_baseline_has_none() -> None:
+    alone = tuple(each for each in sweep().results if each.arm != "ar")
+    assert headline(replace(sweep(), results=alone), None) == [
+        "an autoregressive and a speculative arm of the same prompts"
+    ]
