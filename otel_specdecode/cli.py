@@ -15,7 +15,9 @@ except ModuleNotFoundError as error:
     raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
 
 from otel_specdecode.acceptance.commands import baseline, manifest, soak, sweep
+from otel_specdecode.acceptance.gates_commands import gate, gates
 from otel_specdecode.acceptance.prompts_commands import prompts
+from otel_specdecode.acceptance.report.report_commands import compare, report
 from otel_specdecode.guard.commands import guard
 
 if TYPE_CHECKING:
@@ -43,10 +45,9 @@ def main() -> None:
     """OpenTelemetry for speculative decoding on MLX-LM and llama.cpp."""
 
 
-for command in (manifest, sweep, soak, guard):
+for command in (manifest, sweep, soak, gate, gates, report, compare, prompts, guard):
     main.add_command(command)
 guard.add_command(baseline)
-main.add_command(prompts)
 
 
 @main.command()

@@ -109,7 +109,6 @@ def test_files_without_a_request_are_told() -> None:
 def test_prompts_are_as_long_as_requests_were_and_weigh_as_many() -> None:
     write([*[span(100, 50)] * 30, *[span(2000, 300)] * 10, *[span(6000, 20)] * 10])
     prompts = prompts_of_spans(["spans.jsonl"], bins=5)
-    assert [(prompt.tier, prompt.max_tokens) for prompt in prompts][0] == ("short", 50)
     assert {(prompt.tier, prompt.max_tokens) for prompt in prompts} >= {("short", 50), ("long", 20)}
     assert sum(prompt.weight for prompt in prompts) == 50
     assert len({prompt.id for prompt in prompts}) == len(prompts)

@@ -86,7 +86,7 @@ def test_what_is_asked_for_in_long_material_is_in_it_once() -> None:
 
 
 def test_a_mix_stays_what_it_is() -> None:
-    # Results of two releases are compared only if their prompts are equal: change this with the reason in the changelog.
+    # Runs of different prompts are not compared: who changes a mix says so in the changelog.
     assert {name: prompts_digest(bundled(name))[:16] for name in MIXES} == {
         "default": "53f4f8716febc54e",
         "tiny": "7b55fb68b0de952a",
@@ -94,7 +94,7 @@ def test_a_mix_stays_what_it_is() -> None:
 
 
 def test_a_mix_that_is_not_there_is_told() -> None:
-    with pytest.raises(AcceptanceError, match="^there is no mix 'defalt'; did you mean default\\?"):
+    with pytest.raises(AcceptanceError, match=r"^there is no mix 'defalt'; did you mean default\?"):
         bundled("defalt")
 
 

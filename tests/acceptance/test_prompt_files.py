@@ -104,10 +104,7 @@ def test_every_bad_line_is_told_with_its_number_and_good_ones_are_not() -> None:
 
 def test_line_17_is_line_17_whatever_signs_end_lines_elsewhere() -> None:
     odd = {"prompt": "one\u2028two\u0085three\x0b"}
-    good = [
-        json.dumps({**odd, "id": f"n{number}"}, ensure_ascii=False).replace("\\u000b", "\\u000b")
-        for number in range(16)
-    ]
+    good = [json.dumps({**odd, "id": f"n{number}"}, ensure_ascii=False) for number in range(16)]
     assert [line.split(" ")[0] for line in faults(*good, "nonsense")] == ["p.jsonl:17:"]
 
 
@@ -332,7 +329,7 @@ def test_why_prompts_cannot_be_written_is_told(force: bool) -> None:
     Path("folder").mkdir()
     with pytest.raises(AcceptanceError, match=r"gone/p\.jsonl cannot be written: No such file or directory"):
         write_prompts("gone/p.jsonl", [], force=force)
-    with pytest.raises(AcceptanceError, match="folder is there already|folder cannot be written: Is a directory"):
+    with pytest.raises(AcceptanceError, match=r"folder is there already|folder cannot be written: Is a directory"):
         write_prompts("folder", [], force=force)
 
 
@@ -412,11 +409,13 @@ lines = st.one_of(
 def test_whatever_is_in_a_file_it_is_read_or_told_by_file_and_line(folder: Path, junk: list[bytes]) -> None:
     data = b"\n".join(junk)
     Path("p.jsonl").write_bytes(data)
+    told: tuple[str, ...] = ()
     try:
-        assert read_prompts(["p.jsonl"])
+        read = read_prompts(["p.jsonl"])
     except PromptError as error:
-        assert error.lines
-        for line in error.lines:
-            found = re.fullmatch(r"p\.jsonl:(\d+): \S.*", line)
-            assert found
-            assert 1 <= int(found[1]) <= data.count(b"\n") + 1
+        read, told = (), error.lines
+    assert bool(read) is not bool(told)
+    for line in told:
+        found = re.fullmatch(r"p\.jsonl:(\d+): \S.*", line)
+        assert found
+        assert 1 <= int(found[1]) <= data.count(b"\n") + 1

@@ -100,6 +100,7 @@ def test_rows_of_a_file_are_what_was_written() -> None:
         [{**as_rows({HERE: Usual()})[0], "round_seconds": "fast"}],
         [{**as_rows({HERE: Usual()})[0], "round_seconds": math.nan}],
         [{**as_rows({HERE: Usual()})[0], "round_seconds": -1}],
+        [{**as_rows({HERE: Usual()})[0], "requests": 10**400}],
         [{**as_rows({HERE: Usual()})[0], "round_seconds": True}],
         [{**as_rows({HERE: Usual()})[0], "tier": []}],
         [{**as_rows({HERE: Usual()})[0], "provider": None}],

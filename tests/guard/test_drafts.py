@@ -48,3 +48,66 @@ def test_a_draft_that_is_let_go_of_is_free_before_the_allocator_is_asked_and_loa
     drafts.unload()
     assert free == [True]
     assert drafts.get(AS_ASKED) is not None
+
+
+def test_a_plan_of_before_does_not_load_again_what_was_let_go_of_since() -> None:
+    """Its request runs without then, and says why; a draft that is there it may have."""
+    decided: list[tuple[int, str | None]] = [(0, None)]
+    loads: list[Draft] = []
+
+    def load() -> Draft:
+        loads.append(Draft())
+        return loads[-1]
+
+    drafts = Drafts(load, unloaded=lambda: decided[-1])
+    before, other = Plan(unloads=0), Plan(unloads=0)
+    assert drafts.get(Plan(unloads=0)) is loads[0]
+    decided.append((1, "memory_pressure"))
+    assert drafts.get(before) is loads[0]
+    drafts.unload()
+    assert drafts.get(before) is None
+    assert (before.autoregressive, before.cohort, before.fallback_reason) == (True, "fallback", "memory_pressure")
+    assert drafts.get(Plan(unloads=1)) is loads[1]
+    assert drafts.get(other) is loads[1]
+
+
+def test_a_plan_of_before_does_not_load_again_what_was_let_go_of_since() -> None:
+    """Its request runs without then, and says why; a draft that is there it may have."""
+    decided: list[tuple[int, str | None]] = [(0, None)]
+    loads: list[Draft] = []
+
+    def load() -> Draft:
+        loads.append(Draft())
+        return loads[-1]
+
+    drafts = Drafts(load, unloaded=lambda: decided[-1])
+    before, other = Plan(unloads=0), Plan(unloads=0)
+    assert drafts.get(Plan(unloads=0)) is loads[0]
+    decided.append((1, "memory_pressure"))
+    assert drafts.get(before) is loads[0]
+    drafts.unload()
+    assert drafts.get(before) is None
+    assert (before.autoregressive, before.cohort, before.fallback_reason) == (True, "fallback", "memory_pressure")
+    assert drafts.get(Plan(unloads=1)) is loads[1]
+    assert drafts.get(other) is loads[1]
+
+
+def test_a_plan_of_before_does_not_load_again_what_was_let_go_of_since() -> None:
+    """Its request runs without then, and says why; a draft that is there it may have."""
+    decided: list[tuple[int, str | None]] = [(0, None)]
+    loads: list[Draft] = []
+
+    def load() -> Draft:
+        loads.append(Draft())
+        return loads[-1]
+
+    drafts = Drafts(load, unloaded=lambda: decided[-1])
+    before, other = Plan(unloads=0), Plan(unloads=0)
+    assert drafts.get(Plan(unloads=0)) is loads[0]
+    decided.append((1, "memory_pressure"))
+    assert drafts.get(before) is loads[0]
+    drafts.unload()
+    assert drafts.get(before) is None
+    assert (before.autoregressive, before.cohort, before.fallback_reason) == (True, "fallback", "memory_pressure")
+    assert drafts.get(Plan(unloads=1)) is loads[1]
+    assert drafts.get(other) is loads[1]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,63 @@ def test_a_planned_block_may_end_in_another_context() -> None:
         assert not contextvars.copy_context().run(next, begun)
         begun.close()  # type: ignore[attr-defined]
         assert chosen() is None
+        begun = answers()
+        next(begun)
+        assert chosen() is not None
+        contextvars.copy_context().run(begun.close)  # type: ignore[attr-defined]
+        assert chosen() is None
+
+
+def test_planned_blocks_may_end_in_any_order() -> None:
+    """As those of two readers who take turns; no plan outlives its block."""
+    with guarded(policy()) as guard:
+
+        def answers(session: str) -> Iterator[None]:
+            with guard.plan(engine="mlx", model="target", draft_length=K, session=session):
+                yield
+
+        one, other = answers("1"), answers("2")
+        next(one)
+        next(other)
+        assert list(one) == []
+        plan = chosen()
+        assert plan is not None
+        assert plan.who == (None, "2")
+        assert list(other) == []
+        assert chosen() is None
+
+
+def test_threads_that_share_a_plan_end_each_its_own_block() -> None:
+    left = []
+    with guarded(policy()) as guard, ThreadPoolExecutor(1) as thread:
+        planned = guard.plan(engine="mlx", model="target", draft_length=K)
+        entered, leave = threading.Event(), threading.Event()
+
+        def block() -> None:
+            with planned:
+                entered.set()
+                assert leave.wait(20)
+            left.append(chosen())
+
+        running = thread.submit(block)
+        assert entered.wait(20)
+        with planned as plan:
+            leave.set()
+            running.result()
+            assert chosen() is plan
+        assert left == [chosen()] == [None]
+
+
+def test_a_program_that_asks_a_closed_guard_runs_as_whoever_plans_now_decides() -> None:
+    """Nobody learns what comes of its own decisions any more."""
+    with guarded(policy()) as first:
+        first.switch(False)
+        assert first.plan(engine="mlx", model="target", draft_length=K).plan.autoregressive
+        with guarded(policy()) as second:
+            assert not first.plan(engine="mlx", model="target", draft_length=K).plan.autoregressive
+            second.switch(False)
+            assert first.plan(engine="mlx", model="target", draft_length=K).plan.autoregressive
+    assert not first.plan(engine="mlx", model="target", draft_length=K).plan.autoregressive
 
 
 # Beginning and ending

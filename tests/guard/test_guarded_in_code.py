@@ -14,13 +14,15 @@ pytest.importorskip("mlx_lm", reason="needs the [mlx] extra")
 import mlx.core as mx
 
 import otel_specdecode
-from otel_specdecode.guard.policy import Baseline, Policy, Trigger, Windows
+from otel_specdecode.generation.plan import Plan
+from otel_specdecode.guard.policy import Baseline, Budget, Policy, Trigger, Windows
 from otel_specdecode.guarded import RunningGuard
 from otel_specdecode.telemetry.names import Attr, Event
 from otel_specdecode.testing.capture import Telemetry
 from otel_specdecode.tiny_pair import PROMPTS
 from tests.guard.joined import (
     guarded,
+    on_behalf_of,
     paths,
     policy,
     run_until,
@@ -79,7 +81,7 @@ def test_a_draft_is_replaced_by_the_lighter_one_and_then_let_go_of(models: Model
         assert loads == ["draft", "lighter"]
         assert mx.get_active_memory() < before + 4 * size
         guard.canary(False)
-        assert transitions(telemetry)[-1]["rung"] == "unloaded"
+        assert on_rung("unloaded")
         assert mx.get_active_memory() < before + size
         telemetry.clear()
         assert {in_code(guard, models, drafts) for _ in range(20)} == {0}
@@ -153,3 +155,78 @@ def test_results_of_canaries_are_read_from_a_file(models: Models, telemetry: Tel
         models.run(models.draft)
         assert latest(telemetry, "specdecode.canary.results", Attr.SPECDECODE_CANARY_OUTCOME) == {"pass": 1, "fail": 2}
     assert paths(telemetry)["autoregressive", "fallback", "quality_canary", 0] == 1
+
+
+@pytest.mark.parametrize("named", ["in code", "by baggage", "as a number"])
+def test_what_comes_of_a_planned_request_counts_for_whom_it_was_planned(
+    named: str, models: Models, telemetry: Telemetry
+) -> None:
+    """Where its program names a tenant, that one; else that of its context."""
+    tenant: Any = {"in code": "acme", "by baggage": None, "as a number": 7}[named]
+    with guarded(policy(ALWAYS, by="tenant")) as guard, on_behalf_of(tenant="acme" if tenant is None else "other"):
+
+        def request() -> None:
+            with guard.plan(engine="mlx", model="target", draft_length=K, tenant=tenant):
+                models.run(models.draft)
+
+        run_until(lambda: bool(transitions(telemetry)), request, 10)
+    (told,) = transitions(telemetry)
+    assert (told["scope"], told["specdecode.tenant.id"]) == ("tenant", "7" if tenant == 7 else "acme")
+
+
+def test_a_plan_that_no_call_ran_by_takes_no_stream(models: Models, telemetry: Telemetry) -> None:
+    """Though its program may hold it for long."""
+    one_at_once = Policy(
+        mode="enforce", baseline=Baseline(share=0.0, most_share=0.0), budget=Budget(share_of_streams=0.4)
+    )
+
+    def plan(guard: RunningGuard, tenant: str) -> Any:
+        return guard.plan(engine="mlx", model="target", draft_length=K, tenant=tenant)
+
+    with guarded(one_at_once) as guard, plan(guard, "other"):
+        with plan(guard, "acme") as first:
+            assert plan(guard, "acme").plan.fallback_reason == "tenant_budget"
+        assert not first.autoregressive
+        assert plan(guard, "acme").plan.fallback_reason is None
+
+
+def test_memory_of_a_draft_goes_back_to_the_system(models: Models, telemetry: Telemetry) -> None:
+    """Each time, not only to the allocators of MLX and of the C library."""
+    psutil = pytest.importorskip("psutil", reason="needs psutil")
+    process, size = psutil.Process(), 40 * 4
+
+    def loaded() -> Any:
+        draft = load("draft-kd")
+        draft.ballast = [mx.ones((1 << 20,)) for _ in range(40)]
+        mx.eval(draft.ballast)
+        return draft
+
+    def resident() -> float:
+        return float(process.memory_info().rss) / (1 << 20)
+
+    with guarded(unloads()) as guard:
+        drafts = guard.drafts(loaded)
+        for _ in range(3):
+            models.run(drafts.get(Plan()))
+            held = resident()
+            drafts.unload()
+            assert resident() < held - 0.8 * size
+
+
+def test_a_request_whose_draft_was_let_go_of_meanwhile_runs_without(models: Models, telemetry: Telemetry) -> None:
+    """It was planned before; the draft is not loaded again for it, and its span says why."""
+    loads: list[Any] = []
+
+    def loading() -> Any:
+        loads.append(models.draft)
+        return models.draft
+
+    with guarded(unloads()) as guard:
+        drafts = guard.drafts(loading)
+        planned = guard.plan(engine="mlx", model="target", draft_length=K)
+        guard.canary(False)
+        with planned as plan:
+            models.run(drafts.get(plan))
+    assert loads == []
+    assert paths(telemetry) == {("autoregressive", "fallback", "quality_canary", 0): 1}
+    assert violations(telemetry) == []

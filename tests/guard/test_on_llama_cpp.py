@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ pytest.importorskip("gguf", reason="needs the [demo] extra")
 from llama_cpp.llama_speculative import LlamaDraftModel, LlamaPromptLookupDecoding  # noqa: E402
 
 from otel_specdecode.engines.llama_cpp.model_draft import ModelDraft  # noqa: E402
+from otel_specdecode.engines.llama_cpp.plans import ShorterDraft, length_of  # noqa: E402
 from otel_specdecode.generation.plan import Plan  # noqa: E402
 from otel_specdecode.telemetry.names import Attr  # noqa: E402
 from otel_specdecode.testing.capture import Telemetry, capture  # noqa: E402
@@ -377,3 +379,51 @@ def test_one_tenant_falls_back_while_another_speculates(bench: Bench, telemetry:
     ]
     assert ("acme", "autoregressive") in modes
     assert ("beta", "autoregressive") not in modes
+
+
+class Fixed(Echo):
+    """A draft whose length cannot be set."""
+
+    @property
+    def num_pred_tokens(self) -> int:
+        """Its length."""
+        return self._most
+
+
+def test_a_draft_whose_length_cannot_be_set_is_cut_off(bench: Bench) -> None:
+    """It is asked as ever, and fails no request."""
+    llama = bench.fresh(None)
+    llama.draft_model = Echo(2)
+    plain = completes(llama, **GREEDY)
+    with capture() as telemetry, planned(RUNGS["shortened"]):
+        llama = bench.fresh(None)
+        llama.draft_model = Fixed()
+        assert completes(llama, **GREEDY) == plain
+        assert set(paths(telemetry)) == {("speculative", "normal", None, 2)}
+
+
+class Slow(LlamaPromptLookupDecoding):  # type: ignore[misc]
+    """A draft of a program's own, which two threads ask at once."""
+
+    def __init__(self) -> None:
+        super().__init__(max_ngram_size=2, num_pred_tokens=K)
+        self.first, self.second = Event(), Event()
+
+    def __call__(self, input_ids: Any, /, **_: Any) -> Any:
+        (self.second if self.first.is_set() else self.first).set()
+        assert self.second.wait(20)
+        return super().__call__(input_ids)
+
+
+def test_a_draft_that_two_threads_ask_at_once_has_its_own_length_afterwards() -> None:
+    """And meanwhile nobody takes the lower one for its own."""
+    draft = Slow()
+    text = np.array(PROMPT, dtype=np.intc)
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(ShorterDraft(draft, 2), text)
+        assert draft.first.wait(20)
+        assert draft.num_pred_tokens == 2
+        assert length_of(draft) == K
+        other = threads.submit(ShorterDraft(draft, 1), text)
+        assert (len(one.result()) <= 2, len(other.result()) <= 1) == (True, True)
+    assert draft.num_pred_tokens == length_of(draft) == K

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import fields
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_specdecode.generation.transition import Lane, Transition
+from otel_specdecode.guard.audit_files import FORMAT
 from otel_specdecode.guard.lines import fields_of, transition_of
 from otel_specdecode.guard.sealing import sealed, stamp, unsealed
 from otel_specdecode.guard.trail import Trail, read_trail
@@ -282,3 +285,105 @@ def test_a_line_that_was_altered_cannot_be_unsealed(spoil: Callable[[bytes], byt
 def test_a_sealed_line_that_is_too_deep_for_json_cannot_be_unsealed() -> None:
     body = b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     assert unsealed(b'%s,"crc":"%08x"}' % (body[:-1], zlib.crc32(body))) is None
+
+
+def test_only_files_are_read_in_a_folder(tmp_path: Path, written: bytes) -> None:
+    """A folder or a pipe of such a name is none, and nobody waits for it."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    (tmp_path / "guard-3-1.jsonl").mkdir()
+    os.mkfifo(tmp_path / "guard-4-1.jsonl")
+    found = read_trail(tmp_path)
+    assert found.files == 1
+    assert found.is_whole
+
+
+def test_a_line_longer_than_any_that_was_written_is_not_held_in_memory(file: Path, written: bytes) -> None:
+    file.write_bytes(written + b"x" * (16 << 20) + b"\n")
+    tracemalloc.start()
+    try:
+        found = read_trail(file)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.unreadable == 1
+    file.write_bytes(written + b"x" * (16 << 20))
+    assert read_trail(file).unfinished == 1
+
+
+def test_a_file_of_a_later_version_is_told_and_left_out(tmp_path: Path, written: bytes) -> None:
+    """Its lines would be read wrongly."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    later = sealed({"kind": "header", "format": FORMAT + 1, "process": "3-x", "next": 1})
+    (tmp_path / "guard-3-1.jsonl").write_bytes(later + b"whatever\n")
+    found = read_trail(tmp_path)
+    assert (found.newer, found.unreadable, found.missing) == (1, 0, 0)
+    assert not found.is_whole
+    assert len(found.entries) == len(read_trail(tmp_path / "guard-2-1.jsonl").entries)
+
+
+def test_only_files_are_read_in_a_folder(tmp_path: Path, written: bytes) -> None:
+    """A folder or a pipe of such a name is none, and nobody waits for it."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    (tmp_path / "guard-3-1.jsonl").mkdir()
+    os.mkfifo(tmp_path / "guard-4-1.jsonl")
+    found = read_trail(tmp_path)
+    assert found.files == 1
+    assert found.is_whole
+
+
+def test_a_line_longer_than_any_that_was_written_is_not_held_in_memory(file: Path, written: bytes) -> None:
+    file.write_bytes(written + b"x" * (16 << 20) + b"\n")
+    tracemalloc.start()
+    try:
+        found = read_trail(file)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.unreadable == 1
+    file.write_bytes(written + b"x" * (16 << 20))
+    assert read_trail(file).unfinished == 1
+
+
+def test_a_file_of_a_later_version_is_told_and_left_out(tmp_path: Path, written: bytes) -> None:
+    """Its lines would be read wrongly."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    later = sealed({"kind": "header", "format": FORMAT + 1, "process": "3-x", "next": 1})
+    (tmp_path / "guard-3-1.jsonl").write_bytes(later + b"whatever\n")
+    found = read_trail(tmp_path)
+    assert (found.newer, found.unreadable, found.missing) == (1, 0, 0)
+    assert not found.is_whole
+    assert len(found.entries) == len(read_trail(tmp_path / "guard-2-1.jsonl").entries)
+
+
+def test_only_files_are_read_in_a_folder(tmp_path: Path, written: bytes) -> None:
+    """A folder or a pipe of such a name is none, and nobody waits for it."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    (tmp_path / "guard-3-1.jsonl").mkdir()
+    os.mkfifo(tmp_path / "guard-4-1.jsonl")
+    found = read_trail(tmp_path)
+    assert found.files == 1
+    assert found.is_whole
+
+
+def test_a_line_longer_than_any_that_was_written_is_not_held_in_memory(file: Path, written: bytes) -> None:
+    file.write_bytes(written + b"x" * (16 << 20) + b"\n")
+    tracemalloc.start()
+    try:
+        found = read_trail(file)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert found.unreadable == 1
+    file.write_bytes(written + b"x" * (16 << 20))
+    assert read_trail(file).unfinished == 1
+
+
+def test_a_file_of_a_later_version_is_told_and_left_out(tmp_path: Path, written: bytes) -> None:
+    """Its lines would be read wrongly."""
+    (tmp_path / "guard-2-1.jsonl").write_bytes(written)
+    later = sealed({"kind": "header", "format": FORMAT + 1, "process": "3-x", "next": 1})
+    (tmp_path / "guard-3-1.jsonl").write_bytes(later + b"whatever\n")
+    found = read_trail(tmp_path)
+    assert (found.newer, found.unreadable, found.missing) == (1, 0, 0)
+    assert not found.is_whole
+    assert len(found.entries) == len(read_trail(tmp_path / "guard-2-1.jsonl").entries)

@@ -11,6 +11,7 @@ from rich.text import Text
 from otel_specdecode.acceptance.gates.measures import MEASURES
 from otel_specdecode.acceptance.gates.policy import WORDS, GatesPolicy
 from otel_specdecode.acceptance.gates.verdict import GateResult, Verdict
+from otel_specdecode.acceptance.storage import HOST, RESULTS
 
 _STYLES = {
     "accepted": "bold green",
@@ -25,6 +26,7 @@ _STYLES = {
     "not measured": "yellow",
     "noted": "dim",
 }
+_FILES = f"Samples are of {HOST}, all else is of {RESULTS}; intervals are of 95 %. --json has all of it."
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -37,6 +39,10 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     for each in verdict.reasons:
         console.print(Text(f"- {each}"))
     console.print(_gates(verdict))
+    for gate in verdict.gates:
+        for told in _told(gate):
+            console.print(Text(f"{gate.id}: {told}"))
+    console.print(Text(_FILES, "dim"))
     console.print(_validity(verdict))
     if verdict.disabled:
         console.print(Text(f"Switched off by the policy: {', '.join(verdict.disabled)}."))
@@ -63,7 +69,7 @@ def amount(value: float, unit: str) -> str:
         unit: That of a measure.
     """
     if unit == "s":
-        return f"{value * 1000:.1f} ms" if abs(value) < 1 else f"{value:.4g} s"
+        return f"{value * 1000:.1f} ms" if 0 < abs(value) < 1 else f"{value:.4g} s"
     if unit == "bytes":
         size, name = next((each for each in _SIZES if abs(value) >= each[0]), (1, "B"))
         return f"{value / size:.4g} {name}"
@@ -78,20 +84,17 @@ def status_of(gate: GateResult) -> str:
 
 
 def _gates(verdict: Verdict) -> Table:
-    table = Table(
-        "gate", "", "value", "95 % interval", "bound", "from", "", box=None, pad_edge=False, header_style="bold"
-    )
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("gate", "", "value", "bound", "made of"):
+        table.add_column(title, no_wrap=True)
     for gate in verdict.gates:
         status = status_of(gate)
-        evidence = ", ".join(f"{each.samples} {each.of} in {each.run_id}/{each.file}" for each in gate.evidence)
         table.add_row(
             Text(gate.id),
             Text(status, _STYLES[status]),
-            Text("" if gate.value is None else amount(gate.value, gate.unit)),
-            Text(_interval(gate)),
+            Text(_value(gate)),
             Text(f"{gate.bound} {amount(gate.threshold, gate.unit)}"),
-            Text(evidence),
-            Text("; ".join(_told(gate))),
+            Text(", ".join(f"{each.samples} {each.of}" for each in gate.evidence)),
         )
     return table
 
@@ -105,10 +108,14 @@ def _validity(verdict: Verdict) -> Table:
     return table
 
 
-def _interval(gate: GateResult) -> str:
-    if gate.low is None or gate.high is None or gate.low == gate.high:
+def _value(gate: GateResult) -> str:
+    """Return the value with its interval."""
+    if gate.value is None:
         return ""
-    return f"{amount(gate.low, gate.unit)} to {amount(gate.high, gate.unit)}"
+    value = amount(gate.value, gate.unit)
+    if gate.low is None or gate.high is None or gate.low == gate.high:
+        return value
+    return f"{value} [{amount(gate.low, gate.unit)}, {amount(gate.high, gate.unit)}]"
 
 
 def _told(gate: GateResult) -> Iterator[str]:

@@ -19,7 +19,7 @@ from otel_specdecode.acceptance.report.escaping import printable, xml
 INCHES = (4.3, 2.75)
 MOST_SERIES = 6
 
-_BELOW, _LEGEND_ROW = 0.55, 0.25
+_BELOW, _LEGEND_ROW = 0.55, 0.19
 """Inches below the axes, and of a row of a legend above them."""
 
 _INK, _FAINT, _LINE = "#010203", "#040506", "#070809"
@@ -152,7 +152,12 @@ def _shape(chart: Chart) -> tuple[float, tuple[float, float, float, float]]:
     legend = _LEGEND_ROW * -(-chart.entries // chart.columns)
     height = INCHES[1] + max(legend - _LEGEND_ROW, 0)
     left = 0.245 if chart.levels else 0.16
-    return height, (left, _BELOW / height, 0.985 - left, (height - _BELOW - legend - 0.08) / height)
+    return height, (
+        left,
+        _BELOW / height,
+        0.985 - left,
+        (height - _BELOW - legend - (0.14 if legend else 0.08)) / height,
+    )
 
 
 def _draw(axes: Axes, chart: Chart) -> None:

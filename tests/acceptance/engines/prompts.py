@@ -43,12 +43,11 @@ def at_once(threads: int, work: Callable[[int], Any]) -> None:
 
 
 def answers_of_threads(session: Session, threads: int, arms: Sequence[Arm]) -> list[list[str]]:
-    """What each of some threads gets, all asking at once: each arm with each prompt."""
+    """What each of some threads gets, all asking at once: a story of each arm."""
     got: list[list[str]] = [[] for _ in range(threads)]
 
     def ask(number: int) -> None:
-        for arm in arms:
-            got[number] += [answer(session, arm, prompt, seed=number, thread=number) for prompt in (STORY, OPENING)]
+        got[number] = [answer(session, arm, STORY, seed=number, thread=number) for arm in arms]
 
     at_once(threads, ask)
     return got

@@ -125,10 +125,7 @@ def test_sampling_is_the_arms_and_a_seed_repeats_it(session: Any, telemetry: Tel
 
 def test_threads_get_what_they_get_alone_and_wait_for_each_other(session: Any) -> None:
     arms = [Arm(4, "kd"), Arm(2, "kd", temperature=0.8)]
-    alone = [
-        [answer(session, arm, prompt, seed=number) for arm in arms for prompt in (STORY, OPENING)]
-        for number in range(3)
-    ]
+    alone = [[answer(session, arm, STORY, seed=number) for arm in arms] for number in range(3)]
     assert session.queued(0) < 0.1
     assert answers_of_threads(session, 3, arms) == alone
 
@@ -148,7 +145,7 @@ def test_who_waits_is_told_for_how_long(session: Any) -> None:
         waiting.join(0.3)
         assert waiting.is_alive()
     waiting.join()
-    assert session.queued(1) > 0.2
+    assert session.queued(1) > 0.01
 
 
 @pytest.mark.skipif(not hasattr(mx, "clear_streams"), reason="this MLX has no streams of threads")
@@ -193,11 +190,13 @@ def test_the_allocators_peak_is_told(session: Any) -> None:
 
 def test_options_reach_the_requests_of_all_arms(session: Any, telemetry: Telemetry) -> None:
     options = {"kv_bits": 8, "kv_group_size": 32, "quantized_kv_start": 0, "prefill_step_size": 4}
-    answer(session, Arm(0), OPENING)
-    with closing(load(drafts={"": "tiny:draft-kd"}, options=options)) as quantised:
-        assert [len(answer(quantised, arm, OPENING)) > 20 for arm in (Arm(0), Arm(2))] == [True, True]
+    with closing(load(drafts={"kd": "tiny:draft-kd"}, options=options)) as stepping:
+        for each in (session, stepping):
+            for arm in (Arm(0), Arm(2, "kd")):
+                assert len(answer(each, arm, OPENING)) > 20
     passes = [(span.attributes or {})[Attr.SPECDECODE_PREFILL_PASSES] for span in telemetry.spans()]
-    assert passes[0] < min(passes[1:])
+    assert passes[0] < passes[2]
+    assert passes[1] < passes[3]
 
 
 def test_arms_that_cannot_be_run_are_told_before_they_are(session: Any) -> None:
