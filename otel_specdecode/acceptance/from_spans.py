@@ -183,9 +183,8 @@ def _quantiles(ordered: Sequence[Length], parts: int) -> list[list[Length]]:
 def _prompt(group: Sequence[Length], seed: str) -> Prompt:
     tokens = _middle([each.input for each in group])
     output = _middle([each.output for each in group])
-    text = material("prose", max(1, tokens - estimated_tokens(_REQUEST)), seed)
-    if tokens > 2 * estimated_tokens(_REQUEST):
-        text = _REQUEST + text
+    asked = _REQUEST if tokens > 2 * estimated_tokens(_REQUEST) else ""
+    text = asked + material("prose", tokens - estimated_tokens(asked), seed)
     chat = group[0].operation == "chat"
     return Prompt(
         id=f"{group[0].operation}-in{tokens}-out{output}",

@@ -29,6 +29,7 @@ from otel_specdecode.generation.record import Record
 from otel_specdecode.generation.request import Request
 from otel_specdecode.generation.tally import Delta
 from otel_specdecode.guard_from_environment import GUARD_POLICY
+from otel_specdecode.identity.declared import declare_run
 from otel_specdecode.telemetry.listener import recorder
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.telemetry.setup import service_resource
@@ -137,7 +138,7 @@ def witnessed(run_id: str) -> Iterator[Witness]:
 
     A guard does not act meanwhile: a run measures what it asks for.
     """
-    witness, export, before = Witness(), Export(), planner()
+    witness, export, before, run_before = Witness(), Export(), planner(), declare_run(run_id)
     resource = service_resource(SERVICE, {Attr.SPECDECODE_RUN_ID: run_id})
     tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
     tracers.add_span_processor(witness)
@@ -151,6 +152,7 @@ def witnessed(run_id: str) -> Iterator[Witness]:
         yield witness
     finally:
         plan_by(before)
+        declare_run(run_before)
         otel_specdecode.uninstrument()
         recorder.drain(_RECORD_SECONDS)
         export.finish(tracers, meters, loggers)

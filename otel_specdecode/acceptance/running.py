@@ -146,6 +146,8 @@ def _run(
 def _head(
     setting: Setting, kind: RunKind, arms: Sequence[Arm], run_id: str, session: Session, options: Mapping[str, Any]
 ) -> RunHead:
+    for arm in arms:
+        session.pair(arm)  # says now which of them cannot be run
     tokens = lengths(session, setting.prompts)
     manifest = frozen_manifest(session, arms, setting.models, this_machine(), prompts_digest(setting.prompts))
     recorder = HostRecorder(lambda _: None, every=0.05)

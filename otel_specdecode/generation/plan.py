@@ -78,8 +78,7 @@ class Permit:
 
 @dataclass(slots=True)
 class Plan:
-    """How a request is to run. It is not frozen, as making such a one takes four times as long; keep_without() alone
-    changes one.
+    """How a request is to run. Only keep_without() changes one; frozen, it would take four times as long to make.
 
     Attributes:
         draft_length: Most tokens that may be proposed at once; None: as asked for; 0: autoregressively.

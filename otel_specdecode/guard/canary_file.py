@@ -30,9 +30,9 @@ class CanaryFile:
         if size == self._read:
             return []
         try:
-            with self._path.open("rb") as file:
-                file.seek(self._read)
-                added = file.read(_MOST)
+            with self._path.open("rb") as opened:
+                opened.seek(self._read)
+                added = opened.read(_MOST)
         except OSError:
             return []
         whole = added[: added.rfind(b"\n") + 1]

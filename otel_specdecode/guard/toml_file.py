@@ -20,6 +20,8 @@ MOST_BYTES: Final = 1_000_000
 _LINE: Final = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _LONGEST: Final = 300
 _END: Final = " (at end of document)"
+_SAID_BEFORE: Final = ("Cannot ", "Duplicate ")
+"""How the reader begins to tell of a key that was there before, also where it is the last thing of a file."""
 
 
 class PolicyError(ValueError):
@@ -128,7 +130,9 @@ def _document(text: str) -> dict[str, Any]:
             message = f"{message[:_LONGEST]} ...{message[-50:]}"
         match = _LINE.search(message)
         if match is None:
-            return _refuse(f"it ends in the middle: {message.removesuffix(_END)}", text.rstrip().count("\n") + 1)
+            told = message.removesuffix(_END)
+            what = "this is not TOML" if told.startswith(_SAID_BEFORE) else "it ends in the middle"
+            return _refuse(f"{what}: {told}", text.rstrip().count("\n") + 1)
         return _refuse(f"this is not TOML, at column {match[2]}: {message[: match.start()]}", int(match[1]))
     except RecursionError:
         return _refuse("it is nested too deeply")

@@ -123,6 +123,22 @@ def declare_guard(policy: str | None) -> str | None:
     return before.guard_policy
 
 
+def declare_run(run_id: str | None) -> str | None:
+    """Declare the run that this process belongs to from now on, beside all that was declared before.
+
+    Args:
+        run_id: Its name; None: no run.
+
+    Returns:
+        What was declared in its place before.
+    """
+    global _current
+    before = declared()
+    with _lock:
+        _current = replace(before, run_id=run_id)
+    return before.run_id
+
+
 def declared() -> Declared:
     """Return what is declared. Cheap, and raises nothing.
 

@@ -117,6 +117,13 @@ def test_prompts_are_as_long_as_requests_were_and_weigh_as_many() -> None:
         assert estimated_tokens(text_of(prompt)) == pytest.approx(wanted, abs=4)
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 12, 40, 60, 1000])
+def test_a_prompt_is_as_long_as_it_has_to_be_however_short(tokens: int) -> None:
+    write([span(tokens, 5)])
+    (prompt,) = prompts_of_spans(["spans.jsonl"])
+    assert tokens - 3 <= estimated_tokens(text_of(prompt)) <= tokens
+
+
 def test_a_chat_stays_a_chat_and_a_completion_one() -> None:
     write([span(100, 50)] * 9 + [span(30, 40, "text_completion")])
     prompts = prompts_of_spans(["spans.jsonl"], bins=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from otel_specdecode.guard.baseline import (
     from_rows,
     quantile,
 )
+from otel_specdecode.guard.baseline_file import BaselineError, read_baseline
 
 HERE = Conditions("mlx", "target", "chat", "short")
 
@@ -122,3 +124,9 @@ def test_a_quantile_is_one_of_the_values() -> None:
     values = list(range(1, 21))
     assert [quantile(values, share) for share in (0.0, 0.05, 0.5, 0.95, 1.0)] == [1, 1, 10, 19, 20]
     assert quantile([7.0], 0.95) == 7.0
+
+
+def test_a_file_that_is_nested_too_deeply_is_no_baseline(tmp_path: Path) -> None:
+    (tmp_path / "baseline.json").write_text("[" * 100_000)
+    with pytest.raises(BaselineError, match=r"baseline\.json is no JSON"):
+        read_baseline(tmp_path / "baseline.json")

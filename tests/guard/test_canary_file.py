@@ -78,25 +78,3 @@ def test_a_longer_file_in_its_place_is_read_from_its_beginning(tmp_path: Path) -
     (tmp_path / "next").replace(path)
     assert canaries.news() == [False, False]
     assert canaries.news() == []
-
-
-def test_a_longer_file_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """As where it was rotated, and much was told since."""
-    path = tmp_path / "canary"
-    path.write_text("pass\n")
-    canaries = CanaryFile(path)
-    (tmp_path / "next").write_text("fail\nfail\n")
-    (tmp_path / "next").replace(path)
-    assert canaries.news() == [False, False]
-    assert canaries.news() == []
-
-
-def test_a_longer_file_in_its_place_is_read_from_its_beginning(tmp_path: Path) -> None:
-    """As where it was rotated, and much was told since."""
-    path = tmp_path / "canary"
-    path.write_text("pass\n")
-    canaries = CanaryFile(path)
-    (tmp_path / "next").write_text("fail\nfail\n")
-    (tmp_path / "next").replace(path)
-    assert canaries.news() == [False, False]
-    assert canaries.news() == []

@@ -84,6 +84,18 @@ def test_lanes_are_restored_as_they_were_saved() -> None:
     assert other.get(names(1)) is not None
 
 
+def test_what_was_decided_before_a_lane_was_restored_is_known_as_such() -> None:
+    """A request may run already where the child of a fork restores a state."""
+    lanes, other = Lanes(10), Lanes(10)
+    open_up(lanes.find(names(1), 4, make, 0.0))
+    before = other.find(names(1), 4, make, 0.0)
+    open_up(before)
+    other.restore([state.saved(5.0) for state in lanes.all()], make, 100.0)
+    restored = other.get(names(1))
+    assert restored is not None
+    assert restored.breaker.changes > before.breaker.changes
+
+
 @pytest.mark.parametrize(
     "damage",
     [

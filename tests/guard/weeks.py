@@ -113,10 +113,11 @@ class Week:
     def look(self, until: float) -> None:
         """Let time pass; the machine is read every 5 s, and a canary asked every two minutes."""
         while self._looked + 5.0 <= until:
-            self._looked = max(self._looked + 5.0, self.clock.seconds)
+            before, self._looked = self._looked, max(self._looked + 5.0, self.clock.seconds)
             self.clock.seconds = self._looked
             on = self.read()
-            self.swap += 5.0 * sum(fault.swap for fault in on) + self.chance.normal(0, 1 << 16)
+            grown = (self._looked - before) * sum(fault.swap for fault in on)
+            self.swap += grown + self.chance.normal(0, 1 << 16)
             if self._looked - self._asked >= 120.0:
                 self._asked = self._looked
                 self.guard.canary(all(fault.canary for fault in on))

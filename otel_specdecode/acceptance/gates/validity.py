@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from otel_specdecode.acceptance.frozen import NOTES
 from otel_specdecode.acceptance.gates.policy import Validity, number
@@ -36,6 +36,18 @@ class ValidityItem:
     counts: bool = True
 
 
+class _Watched(NamedTuple):
+    """A run by what was measured without a break."""
+
+    run_id: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def samples(self) -> list[HostSample]:
+        """The samples of the machine meanwhile."""
+        return [each for stretch in self.stretches for each in stretch.host]
+
+
 def validity_of(
     validity: Validity, run: Run, soak: Run | None, arm: Arm | None, now: float
 ) -> tuple[ValidityItem, ...]:
@@ -50,27 +62,27 @@ def validity_of(
     """
     runs = (run,) if soak is None else (run, soak)
     sign_off = soak or (run if run.head.kind == "soak" else None)
+    watched = tuple(_Watched(each.head.run_id, stretches(each)) for each in runs)
     return (
-        _warm_up(validity, runs),
+        _warm_up(validity, watched),
         _soak(validity, sign_off, arm),
-        _state(validity, runs, "power_source", "on mains throughout", lambda each: each.power_source, "battery"),
-        _state(validity, runs, "power_mode", "no low-power mode throughout", lambda each: each.power_mode, "low"),
-        _free_memory(validity, runs),
-        _awake(validity, runs),
-        _side_load(runs),
+        _state(validity, watched, "power_source", "on mains throughout", lambda each: each.power_source, "battery"),
+        _state(validity, watched, "power_mode", "no low-power mode throughout", lambda each: each.power_mode, "low"),
+        _free_memory(validity, watched),
+        _awake(validity, watched),
+        _side_load(watched),
         _age(validity, runs, now),
         *_notes(runs),
         *_faults(runs),
     )
 
 
-def _warm_up(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+def _warm_up(validity: Validity, runs: tuple[_Watched, ...]) -> ValidityItem:
     title = f"warm-up of {validity.warm_up:g} s before the first request that counts"
-    found = [(run, each) for run in runs for each in stretches(run)]
-    unknown = [run.head.run_id for run, each in found if each.began is None]
-    if unknown or not found:
+    found = [(run, each) for run in runs for each in run.stretches]
+    if not found or any(each.began is None for _, each in found):
         return ValidityItem("warm_up", title, "not measured", "nothing tells when it began")
-    times = [(each.start - (each.began or 0.0), run.head.run_id) for run, each in found]
+    times = [(each.start - (each.began or 0.0), run.run_id) for run, each in found]
     shortest, run_id = min(times)
     status: Held = "held" if shortest >= validity.warm_up else "broken"
     return ValidityItem("warm_up", title, status, f"{shortest:.0f} s in {run_id}, the shortest of {len(times)}")
@@ -87,29 +99,29 @@ def _soak(validity: Validity, soak: Run | None, arm: Arm | None) -> ValidityItem
 
 
 def _state(
-    validity: Validity, runs: tuple[Run, ...], name: str, title: str, read: Callable[[HostSample], str], bad: str
+    validity: Validity, runs: tuple[_Watched, ...], name: str, title: str, read: Callable[[HostSample], str], bad: str
 ) -> ValidityItem:
     """Hold a state against the one that must not be."""
-    seen = [(run, each) for run in runs for stretch in stretches(run) for each in stretch.host]
-    wrong = [(run, each) for run, each in seen if read(each) == bad]
+    seen = [each for run in runs for each in run.samples]
+    wrong = [each for each in seen if read(each) == bad]
     if wrong:
         return ValidityItem(name, title, "broken", f"{bad} in {len(wrong)} of {len(seen)} samples")
     return _unless_blind(validity, runs, name, title, lambda each: read(each) != _UNKNOWN, f"{len(seen)} samples")
 
 
-def _free_memory(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+def _free_memory(validity: Validity, runs: tuple[_Watched, ...]) -> ValidityItem:
     floor = number(validity.free_memory)
     title = f"at least {floor:.0%} of memory available throughout"
-    shares = [share for run in runs for each in _all(run) for share in _share(each)]
+    shares = [share for run in runs for each in run.samples for share in _share(each)]
     if shares and min(shares) < floor:
         return ValidityItem("free_memory", title, "broken", f"down to {min(shares):.1%}")
     seen = f"not below {min(shares):.1%}" if shares else ""
     return _unless_blind(validity, runs, "free_memory", title, lambda each: any(True for _ in _share(each)), seen)
 
 
-def _awake(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
+def _awake(validity: Validity, runs: tuple[_Watched, ...]) -> ValidityItem:
     title = "the machine never slept"
-    pairs = [pair for run in runs for stretch in stretches(run) for pair in stretch.neighbours]
+    pairs = [pair for run in runs for stretch in run.stretches for pair in stretch.neighbours]
     gaps = [(after.at - before.at) - (after.monotonic - before.monotonic) for before, after in pairs]
     asleep = [gap for gap in gaps if gap > validity.sleep]
     if asleep:
@@ -117,12 +129,12 @@ def _awake(validity: Validity, runs: tuple[Run, ...]) -> ValidityItem:
     return _unless_blind(validity, runs, "awake", title, _sampled, f"{len(pairs)} gaps between samples")
 
 
-def _side_load(runs: tuple[Run, ...]) -> ValidityItem:
+def _side_load(runs: tuple[_Watched, ...]) -> ValidityItem:
     title = "side load recorded: browser, IDE, indexer"
     for run in runs:
-        if not stretches(run) or any(not any(_loads(each)) for each in stretches(run)):
-            return ValidityItem("side_load", title, "not measured", f"{run.head.run_id} has none")
-    found = [load for run in runs for stretch in stretches(run) for load in _loads(stretch)]
+        if not run.stretches or not all(map(_loads, run.stretches)):
+            return ValidityItem("side_load", title, "not measured", f"{run.run_id} has none")
+    found = [load for run in runs for stretch in run.stretches for load in _loads(stretch)]
     groups = dict.fromkeys(group for load in found for group in load)
     means = {group: sum(load.get(group, 0.0) for load in found) / len(found) for group in groups}
     told = ", ".join(f"{group} {cores:.2f}" for group, cores in means.items())
@@ -163,27 +175,27 @@ def _faults(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:
 
 
 def _unless_blind(
-    validity: Validity, runs: tuple[Run, ...], name: str, title: str, knows: Callable[[HostSample], bool], seen: str
+    validity: Validity,
+    runs: tuple[_Watched, ...],
+    name: str,
+    title: str,
+    knows: Callable[[HostSample], bool],
+    seen: str,
 ) -> ValidityItem:
     """Return that a condition held, unless nothing tells for too long."""
     for run in runs:
-        found = stretches(run)
-        blind = max((each.longest_blind(knows) for each in found), default=None)
+        blind = max((each.longest_blind(knows) for each in run.stretches), default=None)
         if blind is None:
-            return ValidityItem(name, title, "not measured", f"{run.head.run_id} has no request that counts")
+            return ValidityItem(name, title, "not measured", f"{run.run_id} has no request that counts")
         if blind > validity.blind:
-            known = any(knows(each) for stretch in found for each in stretch.host)
-            why = f"not known for {blind:.0f} s of {run.head.run_id}" if known else f"not known in {run.head.run_id}"
+            known = any(map(knows, run.samples))
+            why = f"not known for {blind:.0f} s of {run.run_id}" if known else f"not known in {run.run_id}"
             return ValidityItem(name, title, "not measured", why)
     return ValidityItem(name, title, "held", seen)
 
 
 def _sampled(_sample: HostSample) -> bool:
     return True
-
-
-def _all(run: Run) -> Iterator[HostSample]:
-    return (each for stretch in stretches(run) for each in stretch.host)
 
 
 def _share(sample: HostSample) -> Iterator[float]:

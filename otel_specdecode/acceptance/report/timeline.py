@@ -14,6 +14,7 @@ STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 """Seconds that a window may have."""
 
 _MOST_WINDOWS = 40
+_MOMENT = 1e-3  # for a request without decode time; the clock of the epoch has no finer steps than 1e-6
 PRESSURES = ("normal", "warn", "critical")
 HEATS = ("nominal", "fair", "serious", "critical")
 
@@ -108,7 +109,7 @@ def _arm_windows(arm: Arm, requests: Sequence[Measured], edges: np.ndarray) -> t
         quantiles = [float(value) for value in np.quantile(inside, (0.5, 0.95, 0.99))] if len(inside) else [None] * 3
         found.append(
             ArmWindow(
-                tokens_per_second=float(sums["tokens"][number]) / step if seconds > 0 else None,
+                tokens_per_second=float(sums["tokens"][number]) / step if sums["tokens"][number] > 0 else None,
                 accept_rate=float(sums["accepted"][number] / compared) if compared > 0 else None,
                 rollbacks_per_minute=float(sums["rollbacks"][number] * 60 / seconds)
                 if seconds > 0 and arm.speculative
@@ -132,8 +133,8 @@ _COUNTS: dict[str, Callable[[Measured], float]] = {
 
 def _spread(request: Measured, count: float, edges: np.ndarray) -> np.ndarray:
     """Return a request's count by window, spread evenly over its decode time."""
-    end = request.started_at + request.duration
-    begin = end - max(request.decode or 0.0, 1e-9)
+    begin = request.started_at + max(request.duration - (request.decode or 0.0), 0.0)
+    end = max(request.started_at + request.duration, begin + _MOMENT)
     overlap = np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin), 0, None)
     spread: np.ndarray = overlap * count / (end - begin)
     return spread

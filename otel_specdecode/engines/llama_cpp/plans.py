@@ -43,7 +43,7 @@ class ShorterDraft:
 
 
 class _Lowered:
-    """A draft whose length is lowered now: what it is of its own, and for how many calls, if several threads share it."""
+    """A draft whose length is lowered now: what it is of its own, and for how many calls of several threads."""
 
     __slots__ = ("calls", "own")
 

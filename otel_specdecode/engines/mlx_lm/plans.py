@@ -65,7 +65,8 @@ def _renew_draft_part(cache: list[Any], layers: int, draft: Any) -> None:
     if 0 < has < misses:
         from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-        if trim_prompt_cache(own, has) != has:
+        emptied: Any = trim_prompt_cache(own, has)  # how many tokens it took away
+        if emptied != has:
             cache[layers:] = make_prompt_cache(draft)
 
 

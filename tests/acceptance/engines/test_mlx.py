@@ -228,6 +228,20 @@ def copied(tmp_path: Path) -> Callable[[], Path]:
     return lambda: Path(shutil.copytree(model_path("target"), tmp_path / "copy"))
 
 
+def test_a_repository_is_taken_from_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    cached, commit = tmp_path / "models--somebody--small", "0" * 40
+    shutil.copytree(model_path("target"), cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    with closing(load("somebody/small")) as loaded:
+        assert loaded.pair(Arm(0)).target.name == "somebody/small"
+    (cached / "snapshots" / commit / "model.safetensors").unlink()
+    with pytest.raises(AcceptanceError, match=r"somebody/small"):
+        load("somebody/small")
+
+
 def test_a_folder_without_weights_is_told(copied: Callable[[], Path]) -> None:
     folder = copied()
     (folder / "model.safetensors").unlink()

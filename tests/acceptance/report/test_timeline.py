@@ -10,7 +10,7 @@ pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.figures import arm_figures
-from otel_specdecode.acceptance.records import HostSample, Measured
+from otel_specdecode.acceptance.records import HostSample, Measured, Passes
 from otel_specdecode.acceptance.report.timeline import STEPS, ArmWindow, timeline
 from tests.acceptance.fakes import GIB, arms, fake_run, prompts
 from tests.acceptance.report.cases import WORLD, changed, soak
@@ -94,7 +94,10 @@ def test_a_run_without_results_has_no_time_line() -> None:
     assert timeline(replace(soak(), results=())) is None
 
 
-def test_a_request_of_one_token_has_no_decode_time_and_breaks_nothing() -> None:
+def test_a_request_of_one_token_has_no_decode_time_and_is_still_counted() -> None:
     run = fake_run(arms((4,)), prompts(1, max_tokens=16), WORLD, kind="soak")
-    short = changed(run, lambda each: replace(each, decode=None, duration=0.0, output_tokens=1))
-    assert all(each.p50 is None or each.p50 > 0 for _, found in timeline(short).arms for each in found)
+    short = changed(run, lambda each: replace(each, decode=None, duration=0.0, output_tokens=1, passes=Passes()))
+    found = timeline(short)
+    tokens = sum(each.tokens_per_second or 0 for _, arm in found.arms for each in arm) * found.seconds
+    assert tokens == pytest.approx(2, rel=1e-3)
+    assert {each.p50 for _, arm in found.arms for each in arm} == {None}
