@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
 import os
 import sys
 import threading
@@ -25,7 +26,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import asdict
 
-from otel_specdecode.generation.faults import report_fault
+from otel_specdecode.generation.faults import report_fault, warn_once
 from otel_specdecode.generation.plan import AS_ASKED, Ask, Choice, Plan, plan_by, planner
 from otel_specdecode.generation.request import Method
 from otel_specdecode.guard.audit import AuditTrail
@@ -59,6 +60,7 @@ _LONGEST_LOOK = 1.0
 
 Draft = TypeVar("Draft")
 
+_logger = logging.getLogger("otel_specdecode")
 _running: RunningGuard | None = None
 
 
@@ -113,6 +115,7 @@ class RunningGuard:
         tell = [tell_transition]
         folder = source.audit_folder
         if folder is not None:
+            _make_folder(folder)
             self._trail = AuditTrail(
                 folder, policy.audit.most_bytes, policy.audit.files, policy=policy.digest, afterwards=self._save
             )
@@ -123,6 +126,7 @@ class RunningGuard:
         self._take_slot()
         self._look()
         self._begin()
+        _logger.info("the guard runs: %s, policy %s", policy.mode, policy.digest)
         atexit.register(self.close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_in_child(weakref.ref(self)))
@@ -312,6 +316,15 @@ class RunningGuard:
         self._slot = None
         self._ended = threading.Event()
         self._begin()
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the trail's folder, or say now that it cannot be made: the first decision may be days away."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        warn_once(f"the guard's audit folder cannot be made ({why}): decisions wait in memory until it can")
 
 
 def start_guard(policy: Policy | str | os.PathLike[str]) -> RunningGuard:

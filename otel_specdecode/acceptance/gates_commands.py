@@ -22,27 +22,32 @@ _EXTRA = {"msgspec", "numpy", "rich", "scipy"}
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--policy", required=True, type=click.Path(), help="The gates, as `gates init` writes them.")
+@click.option("--policy", type=click.Path(), help="The gates, as `gates init` writes them.")
+@click.option("--preset", type=click.Choice(PRESETS), help="Gates that come with this package, instead of --policy.")
 @click.option("--soak", type=click.Path(path_type=Path), help="The folder of a soak of the same manifest.")
 @click.option("--arm", help="The arm to judge, such as k=4.  [default: the fastest]")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the verdict here, too."
 )
-def gate(run: Path, policy: str, soak: Path | None, arm: str | None, json_file: Path | None) -> None:
+def gate(
+    run: Path, policy: str | None, preset: Any, soak: Path | None, arm: str | None, json_file: Path | None
+) -> None:
     """Hold a run against numeric gates, and say whether speculation may be rolled out.
 
     RUN is the folder of a sweep; its soak counts beside it. The exit status is 0 if the run is accepted, 1 if it is
     rejected, 3 if it is invalid (it says neither, as something was not measured), and 2 for a wrong use.
     """
+    if (policy is None) == (preset is None):
+        raise click.UsageError("say what to hold it against: --policy FILE, or --preset NAME")
     with _wrong_use():
         from rich.console import Console
 
-        from otel_specdecode.acceptance.gates.policy_file import read_gates
+        from otel_specdecode.acceptance.gates.policy_file import preset_policy, read_gates
         from otel_specdecode.acceptance.gates.terminal import print_verdict
         from otel_specdecode.acceptance.gates.verdict import as_dict, evaluate
         from otel_specdecode.acceptance.storage import read_run
 
-        gates = read_gates(policy)
+        gates = preset_policy(preset) if policy is None else read_gates(policy)
         verdict = evaluate(gates, read_run(run), None if soak is None else read_run(soak), now=time.time(), arm=arm)
         if json_file is not None:
             _write(json_file, as_dict(verdict))

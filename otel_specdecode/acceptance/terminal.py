@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from otel_specdecode.acceptance.endurance import Endurance, endurance
 from otel_specdecode.acceptance.figures import arm_figures, speed_up
 from otel_specdecode.acceptance.knee import knee
 from otel_specdecode.acceptance.records import Run
@@ -56,10 +57,46 @@ def show_run(folder: Path) -> None:
             say(console, f"{note.what.replace('_', ' ').capitalize()}: {note.why}.")
     if any(arm.speculative for arm in run.head.arms) and any(not arm.speculative for arm in run.head.arms):
         say(console, knee(run).why, "bold")
+    for sentence in endurance_told(run):
+        say(console, sentence)
     for fault in run.faults:
         say(console, f"Could not be read: {fault}", "yellow")
-    say(console, f"Next: otel-specdecode gate {folder} --preset balanced")
-    say(console, f"      otel-specdecode report {folder} -o report.html")
+    say(console, f"Next: otel-specdecode report {folder} -o report.html")
+    say(console, f"      otel-specdecode gates init -o gates.toml && otel-specdecode gate {folder} --policy gates.toml")
+
+
+def endurance_told(run: Run) -> list[str]:
+    """Return what a soak says of memory and speed over time, a sentence each; nothing of a sweep."""
+    if run.head.kind != "soak":
+        return []
+    found = [found for arm in run.head.arms if (found := endurance(run, arm)) is not None]
+    return [sentence for each in found for sentence in (_memory_told(each), _slowing_told(each))]
+
+
+def _memory_told(found: Endurance) -> str:
+    trend = found.memory
+    words = {"yes": "grows", "no": "does not grow", "too short to tell": "was watched too briefly to tell"}
+    rate = trend.per_hour
+    told = (
+        ""
+        if rate is None
+        else f", by {_mebibytes(rate.value)} [{_mebibytes(rate.low)}, {_mebibytes(rate.high)}] MiB an hour"
+    )
+    return f"{found.arm.name}: {trend.of} {words[found.grows]}{told}."
+
+
+def _slowing_told(found: Endurance) -> str:
+    words = {"yes": "slows down", "no": "does not slow down", "too short to tell": "was watched too briefly to tell"}
+    trend = found.slowing
+    rise = "" if trend.rose is None else f"; time per token rose by {trend.rose:+.1%} over {found.seconds / 60:.0f} min"
+    heat = (
+        "heat is not known" if found.throttled_seconds is None else f"{found.throttled_seconds:.0f} s throttled by heat"
+    )
+    return f"{found.arm.name}: the machine {words[found.throttles]}{rise}; {heat}."
+
+
+def _mebibytes(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value / 2**20:+.1f}"
 
 
 def _table(run: Run) -> Table:

@@ -156,7 +156,10 @@ def _baseline(place: Place, baseline: Baseline, folder: Path) -> Iterator[Findin
         what = f"must not be below {named((*place, 'share'))}, which is {shown(baseline.share)}"
         yield Finding(key, f"{named(key)} {what}")
     if baseline.write is not None:
-        yield from _path((*place, "write"), baseline.write, folder, wants_folder=False)
+        write = (*place, "write")
+        yield from _path(write, baseline.write, folder, wants_folder=False)
+        if baseline.write.endswith(".toml"):
+            yield Finding(write, f"{named(write)} is written as JSON, over what is there: name no policy, a .json file")
     key = (*place, "file")
     if baseline.source == "file" and baseline.file is None:
         yield Finding((*place, "source"), f'{named((*place, "source"))} = "file" needs {named(key)} = "FILE"')

@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.endurance import endurance
 from otel_specdecode.acceptance.records import Arm, Run
+from otel_specdecode.acceptance.terminal import endurance_told
 from tests.acceptance.fakes import GIB, World, fake_run, prompts
 
 ARM = Arm(4)
@@ -107,3 +109,13 @@ def test_all_is_well_where_all_is_well() -> None:
 def test_an_arm_without_a_request_says_nothing() -> None:
     assert endurance(HOUR, Arm(9)) is None
     assert endurance(fake_run((ARM,), prompts(1), World()), ARM) is not None
+
+
+def test_a_soak_says_it_in_sentences_and_a_sweep_says_nothing() -> None:
+    told = endurance_told(with_memory(HOUR, 1.0))
+
+    assert told[0].startswith("k=4: resident memory grows, by +10")
+    assert told[0].endswith("] MiB an hour.")
+    assert told[1].startswith("k=4: the machine does not slow down; time per token rose by ")
+    assert told[1].endswith(" over 60 min; 0 s throttled by heat.")
+    assert endurance_told(fake_run((ARM,), prompts(1))) == []

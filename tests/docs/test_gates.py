@@ -27,8 +27,8 @@ def expected(table: str, name: str) -> list[str]:
     measure = MEASURES[gate.measure]
     bound = amount(gate.limit, "ratio" if gate.over_autoregressive else measure.unit)
     series = f"{gate.series} x " if gate.series else ""
-    of = measure.samples.partition(",")[0]
-    needs = f"{series}{gate.samples} {of.removesuffix('s') if gate.samples == 1 else of}"
+    of = measure.samples.removesuffix("s") if gate.samples == 1 else measure.samples
+    needs = f"{series}{gate.samples} {of}"
     return [f"`{name}`", "all" if table == "common" else table, f"{WORDS[gate.bound]} {bound}", needs, gate.about]
 
 

@@ -77,6 +77,7 @@ RULES = [
     ("[ladder]\nlengths = [2, 4] #!", "must fall, longest first, each once: 4 comes after 2"),
     ("[probe]\nlongest_cool_down = 9 #!", "must not be below probe.cool_down, which is 300.0"),
     ("[baseline]\nshare = 0.1\nmost_share = 0.05 #!", "must not be below baseline.share, which is 0.1"),
+    ("[baseline]\nwrite = 'guard.toml' #!", "is written as JSON, over what is there: name no policy, a .json file"),
     ("[baseline]\nsource = 'file' #!", 'baseline.source = "file" needs baseline.file = "FILE"'),
     ("[baseline]\nfile = 'b.json' #!", 'baseline.file is read only with baseline.source = "file"'),
     (

@@ -47,6 +47,24 @@ def test_transitions_are_in_a_trail_that_the_command_reads(
     assert entry.transition.rung_after == "autoregressive"
 
 
+def test_the_trails_folder_is_there_from_the_start_and_the_log_says_that_the_guard_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So that nobody has to wait for the first decision to see whether it works."""
+    caplog.set_level("INFO", "otel_specdecode")
+    with guarded(policy(ALWAYS, audit=Audit(folder=str(tmp_path / "deep" / "audit")))) as guard:
+        assert (tmp_path / "deep" / "audit").is_dir()
+        assert f"the guard runs: enforce, policy {guard.policy.digest}" in caplog.messages
+
+
+def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with guarded(policy(ALWAYS, audit=Audit(folder=str(tmp_path / "file" / "audit")))):
+        pass
+    assert any("audit folder cannot be made (Not a directory)" in each for each in caplog.messages)
+    assert str(tmp_path) not in caplog.text
+
+
 def test_an_open_breaker_is_open_in_the_next_process(models: Models, telemetry: Telemetry, tmp_path: Path) -> None:
     """Its state is on the disk, under the policy that it was made by."""
     audit = Audit(folder=str(tmp_path / "audit"), state=True)

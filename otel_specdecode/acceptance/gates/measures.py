@@ -198,9 +198,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "round_p50": Measure(_round(0.5), "s", _SCOPE, "rounds"),
     "round_p95": Measure(_round(0.95), "s", _SCOPE, "rounds"),
     "round_p99": Measure(_round(0.99), "s", _SCOPE, "rounds"),
-    "tokens_per_second": Measure(
-        _tokens_per_second, "tokens/s", _SCOPE | _RELATIVE | {"against"}, "requests, or pairs over the baseline"
-    ),
+    "tokens_per_second": Measure(_tokens_per_second, "tokens/s", _SCOPE | _RELATIVE | {"against"}, "requests"),
     "time_per_token_p95": Measure(_time_per_token_p95, "s", _SCOPE | {"against"}, "requests"),
     "steady": Measure(_steady, "tokens/s", _SCOPE | _RELATIVE | {"window", "drop"}, "prompts"),
     "emitted_per_second": Measure(_emitted_per_second, "tokens/s", _SCOPE | {"seconds"}, "requests"),

@@ -86,7 +86,7 @@ def status_of(gate: GateResult) -> str:
 def _gates(verdict: Verdict) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("gate", "", "value", "bound", "made of"):
-        table.add_column(title, no_wrap=True)
+        table.add_column(title, no_wrap=title in ("gate", ""))
     for gate in verdict.gates:
         status = status_of(gate)
         table.add_row(

@@ -196,7 +196,7 @@ def _judge(
     reading, why = None, ""
     try:
         reading = measure.read(_case(policy, gate, run, soak, judged))
-        status = _against_bound(gate, reading, measure.samples, waiver)
+        status = _against_bound(gate, reading, waiver)
     except UnmeasuredError as error:
         status, reading, why = "not measured", None, str(error)
     return GateResult(
@@ -236,12 +236,13 @@ def _case(policy: GatesPolicy, gate: Gate, run: Run, soak: Run | None, judged: A
     return Case(gate, policy.validity, chosen, (run,) if soak is None else (run, soak), arm)
 
 
-def _against_bound(gate: Gate, reading: Reading, samples: str, waiver: Waived | None) -> GateStatus:
+def _against_bound(gate: Gate, reading: Reading, waiver: Waived | None) -> GateStatus:
+    counted = f"{reading.samples} {reading.evidence[0].of}"
     if reading.samples < gate.samples:
-        raise UnmeasuredError(f"{reading.samples} {samples}, of {gate.samples} that it takes")
+        raise UnmeasuredError(f"{counted}, of {gate.samples} that it takes")
     holds = gate.holds(reading.value, reading.low, reading.high) if reading.holds is None else reading.holds
     if holds is None:
-        raise UnmeasuredError(f"{reading.samples} {samples} are too few for an interval")
+        raise UnmeasuredError(f"{counted} are too few for an interval")
     if holds:
         return "pass"
     return "waived" if waiver is not None and not waiver.expired else "fail"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from otel_specdecode.acceptance.endurance import Endurance, endurance
 from otel_specdecode.acceptance.figures import tier_of
 from otel_specdecode.acceptance.frozen import NOTES
 from otel_specdecode.acceptance.gates.verdict import Verdict
@@ -62,6 +63,7 @@ class Report:
         rows: Each arm, by tier and by kind.
         soak_rows: Each arm of the soak.
         timelines: The runs over time.
+        endurance: By run id, what a run over time says of each arm: whether memory grows, and whether it slows down.
         worthwhile: What speculation is known to need.
         costs: What a million tokens cost.
         reproduce: Commands that make such a report.
@@ -79,6 +81,7 @@ class Report:
     rows: tuple[Row, ...]
     soak_rows: tuple[Row, ...]
     timelines: tuple[Timeline, ...]
+    endurance: Mapping[str, tuple[Endurance, ...]]
     worthwhile: tuple[Holds, ...]
     costs: Costs
     reproduce: tuple[str, ...]
@@ -116,9 +119,8 @@ def gather(
         policy: Name of the file of the gates, for the command that makes the report again.
     """
     found, best = rows(run), knee(run)
-    timelines = [
-        timeline(each) for each in (run, soak) if each is not None and (each is soak or each.head.kind == "soak")
-    ]
+    lasting = [each for each in (run, soak) if each is not None and (each is soak or each.head.kind == "soak")]
+    timelines = [timeline(each) for each in lasting]
     arm = chosen_arm(run, verdict)
     return Report(
         version=__version__,
@@ -132,11 +134,17 @@ def gather(
         rows=found,
         soak_rows=rows(soak, parts=False) if soak else (),
         timelines=tuple(each for each in timelines if each is not None),
+        endurance={each.head.run_id: _endurance(each) for each in lasting},
         worthwhile=_worthwhile(found, arm),
         costs=costs([row for row in found if row.part == "all"], arm, rates or Rates()),
         reproduce=commands(run, soak, policy),
         unmeasured=tuple(_unmeasured(run, soak, verdict, found)),
     )
+
+
+def _endurance(run: Run) -> tuple[Endurance, ...]:
+    found = (endurance(run, arm) for arm in run.head.arms)
+    return tuple(each for each in found if each is not None)
 
 
 def _worthwhile(found: Sequence[Row], arm: Arm | None) -> tuple[Holds, ...]:

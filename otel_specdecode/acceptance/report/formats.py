@@ -53,6 +53,7 @@ def as_json(report: Report) -> str:
         "rows": [_row(row) for row in report.rows],
         "soak_rows": [_row(row) for row in report.soak_rows],
         "timelines": to_builtins(report.timelines),
+        "endurance": to_builtins(report.endurance),
         "worthwhile": [{**to_builtins(each), "holds": each.holds} for each in report.worthwhile],
         "costs": to_builtins(report.costs),
         "reproduce": report.reproduce,

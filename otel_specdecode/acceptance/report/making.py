@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.gates.policy import GatesPolicy
+from otel_specdecode.acceptance.gates.policy import GatesPolicy, Preset
 from otel_specdecode.acceptance.gates.policy_file import preset_policy, read_gates
 from otel_specdecode.acceptance.gates.verdict import evaluate
 from otel_specdecode.acceptance.report.cost import Rates
@@ -18,7 +18,7 @@ from otel_specdecode.acceptance.report.writing import EVIDENCE, evidence_digest,
 from otel_specdecode.acceptance.storage import read_run
 from otel_specdecode.guard.toml_file import PolicyError
 
-PRESET: Final = "balanced"
+PRESET: Final[Preset] = "balanced"
 
 _FORMATS: Final = {"html": page, "json": as_json, "csv": as_csv, "markdown": as_markdown, "badge": as_badge}
 
@@ -27,6 +27,7 @@ def made(
     folder: Path,
     soak: Path | None = None,
     policy: Path | None = None,
+    preset: Preset = PRESET,
     *,
     now: float,
     arm: str | None = None,
@@ -37,7 +38,8 @@ def made(
     Args:
         folder: Of the run.
         soak: Of a soak that belongs to it.
-        policy: File of the gates; None takes the preset PRESET.
+        policy: File of the gates; None takes the preset.
+        preset: Which, where there is no file.
         now: Seconds since the epoch.
         arm: Name of the arm to judge; None takes the fastest.
         rates: What an hour costs.
@@ -48,7 +50,7 @@ def made(
     folders = [each for each in (folder, soak) if each is not None]
     runs = [read_run(each) for each in folders]
     beside = runs[1] if soak is not None else None
-    verdict = evaluate(_gates(policy), runs[0], beside, now=now, arm=arm)
+    verdict = evaluate(_gates(policy, preset), runs[0], beside, now=now, arm=arm)
     return gather(
         runs[0],
         beside,
@@ -60,9 +62,9 @@ def made(
     )
 
 
-def _gates(policy: Path | None) -> GatesPolicy:
+def _gates(policy: Path | None, preset: Preset) -> GatesPolicy:
     if policy is None:
-        return preset_policy(PRESET)
+        return preset_policy(preset)
     try:
         return read_gates(policy)
     except PolicyError as error:

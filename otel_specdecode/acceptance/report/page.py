@@ -9,6 +9,7 @@ from importlib import resources
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from otel_specdecode.acceptance.endurance import Endurance, Trend
 from otel_specdecode.acceptance.report import wording
 from otel_specdecode.acceptance.report.charts import Chart, svg
 from otel_specdecode.acceptance.report.drawn import curves, left_out, lines
@@ -157,14 +158,37 @@ def _rates(report: Report) -> str:
 
 
 def _time_lines(report: Report, found: Timeline, number: int) -> dict[str, object]:
-    lasted = wording.duration(found.seconds * len(found.at))
+    lasted, lasting = wording.duration(found.seconds * len(found.at)), report.endurance[found.run_id]
     return {
         "run_id": found.run_id,
         "about": f"{lasted} from {wording.moment(found.begun)}, in windows of {found.seconds:g} s. "
         "A request's counts are spread evenly over its decode time.",
         "rows": report.soak_rows if report.soak and found.run_id == report.soak.head.run_id else (),
+        "trends": [_trend(each.arm.name, trend) for each in lasting for trend in (each.memory, each.slowing)],
+        "throttled": _throttled(lasting),
         "charts": [_drawn(chart, f"time{number}-{place}") for place, chart in enumerate(lines(found))],
     }
+
+
+def _trend(arm: str, trend: Trend) -> dict[str, str]:
+    write = wording.milliseconds if trend.of == "time per token" else wording.size
+    tone, mark = {"yes": ("bad", "✗"), "no": ("good", "✓")}.get(trend.goes_up, ("open", "?"))
+    return {
+        "arm": printable(arm),
+        "of": trend.of,
+        "per_hour": wording.said(trend.per_hour, write),
+        "ends": wording.interval(trend.per_hour, write),
+        "rose": wording.said(trend.rose, wording.signed_percent),
+        "goes_up": trend.goes_up,
+        "tone": tone,
+        "mark": mark,
+    }
+
+
+def _throttled(found: Sequence[Endurance]) -> str:
+    """Return for how long the machine was in a thermal state that slows it down."""
+    known = [each.throttled_seconds for each in found if each.throttled_seconds is not None]
+    return f"Throttled by heat: {wording.duration(sum(known)) if known else wording.NOT_MEASURED}."
 
 
 def _documents(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from otel_specdecode.acceptance.commands import told
+from otel_specdecode.acceptance.gates_commands import PRESETS
 
 _FOLDER = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path)
@@ -32,7 +33,8 @@ _AMOUNT = _Amount(min=0, min_open=True)
 @click.command()
 @click.argument("run", type=_FOLDER)
 @click.option("--soak", type=_FOLDER, help="Folder of a soak that belongs to it.")
-@click.option("--policy", type=_FILE, help="File of the gates.  [default: the preset `balanced`]")
+@click.option("--policy", type=_FILE, help="File of the gates.  [default: a preset]")
+@click.option("--preset", type=click.Choice(PRESETS), help="The gates, without a file of them.  [default: balanced]")
 @click.option("--arm", help="The arm to judge, such as k=4.  [default: the fastest]")
 @click.option("-o", "--output", type=_FILE, default=Path("report.html"), show_default=True, help="The page.")
 @click.option("--json", "json_file", type=_FILE, help="Also write everything as JSON.")
@@ -46,6 +48,7 @@ def report(
     run: Path,
     soak: Path | None,
     policy: Path | None,
+    preset: Any,
     arm: str | None,
     output: Path,
     json_file: Path | None,
@@ -63,12 +66,14 @@ def report(
     """
     if (rented_rate is None) != (rented_tokens_per_second is None):
         raise click.UsageError("--rented-rate and --rented-tokens-per-second are given together")
+    if policy is not None and preset is not None:
+        raise click.UsageError("--policy and --preset are two ways to name the gates: give one")
     with told():
         from otel_specdecode.acceptance.report.cost import Rates
-        from otel_specdecode.acceptance.report.making import files, made
+        from otel_specdecode.acceptance.report.making import PRESET, files, made
 
         rates = Rates(hourly_rate, rented_rate, rented_tokens_per_second)
-        found = made(run, soak, policy, now=time.time(), arm=arm, rates=rates)
+        found = made(run, soak, policy, preset or PRESET, now=time.time(), arm=arm, rates=rates)
         written = files(
             found,
             {"html": output, "json": json_file, "csv": csv_file, "markdown": markdown_file, "badge": badge_file},

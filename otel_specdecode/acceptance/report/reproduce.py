@@ -5,13 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from otel_specdecode.acceptance.records import Arm, Run
+from otel_specdecode.acceptance.records import Run
 from otel_specdecode.acceptance.report.escaping import printable
 
 COMMAND = "command"
 """The option of a run's head that holds its command line."""
 
 _LONGEST = 2000
+_NUMBERS = (
+    ("--repeats", "repeats", 1),
+    ("--minutes", "seconds", 1 / 60),
+    ("--baseline-minutes", "baseline_seconds", 1 / 60),
+    ("--warm-up", "warm_up", 1),
+    ("--cool-down", "cool_down", 1),
+    ("--seed", "seed", 1),
+)
 
 
 def commands(run: Run, soak: Run | None, policy: str | None) -> tuple[str, ...]:
@@ -34,19 +42,24 @@ def _made(run: Run) -> str:
 
 def _arguments(run: Run) -> list[str]:
     """Return what the head tells of a command whose own words were not kept."""
-    drafts = run.head.manifest.get("drafts")
-    names = [_name(each.get("model")) for each in drafts.values()] if isinstance(drafts, Mapping) else []
+    manifest, options = run.head.manifest, run.head.options
+    drafts = manifest.get("drafts")
+    found = ["--engine", run.head.engine, "--model", _name(manifest.get("target"))]
+    for label, draft in drafts.items() if isinstance(drafts, Mapping) else ():
+        name = _name(draft.get("model")) if isinstance(draft, Mapping) else "MODEL"
+        found += ["--draft", name if label == "draft" else f"{label}={name}"]
     arms = run.head.arms
-    found = ["--engine", run.head.engine, "--model", _name(run.head.manifest.get("target"))]
-    found += [part for name in names for part in ("--draft", name)]
-    found += _lever(arms, "--draft-tokens", "draft_length")
-    found += _lever(arms, "--concurrency", "concurrency") if any(arm.concurrency > 1 for arm in arms) else []
+    for option, values in (
+        ("--draft-tokens", {arm.draft_length for arm in arms} - {0}),
+        ("--temperature", {arm.temperature for arm in arms} - {0}),
+        ("--top-k", {arm.top_k for arm in arms} - {0}),
+        ("--concurrency", {arm.concurrency for arm in arms} if any(arm.concurrency > 1 for arm in arms) else set()),
+    ):
+        found += [option, ",".join(f"{value:g}" for value in sorted(values))] if values else []
+    for option, name, scale in _NUMBERS:
+        value = options.get(name)
+        found += [option, f"{value * scale:g}"] if isinstance(value, (int, float)) else []
     return [*found, "--prompts", "PROMPTS"]
-
-
-def _lever(arms: Sequence[Arm], option: str, name: str) -> list[str]:
-    values = sorted({getattr(arm, name) for arm in arms} - {0})
-    return [option, ",".join(f"{value:g}" for value in values)] if values else []
 
 
 def _name(model: object) -> str:

@@ -8,9 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.storage import HEAD, HOST, NOTES, RESULTS
+from otel_specdecode.acceptance.storage import ARMS, HEAD, HOST, NOTES, RESULTS
 
-EVIDENCE = (HEAD, RESULTS, HOST, NOTES)
+EVIDENCE = (HEAD, RESULTS, HOST, NOTES, ARMS)
 """The files of a run, in the order in which their digest takes them."""
 
 

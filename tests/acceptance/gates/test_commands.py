@@ -94,6 +94,15 @@ def test_a_run_without_a_soak_is_invalid_with_status_3(folder: Path) -> None:
     assert "- sign-off soak of 30 min without a break: not measured, no soak was given" in told.output
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_takes_the_place_of_a_policy(folder: Path, preset: str) -> None:
+    told = asked("sweep", "--preset", preset, "--soak", "soak", "--json", "verdict.json")
+
+    assert told.exit_code == 3
+    assert json.loads(Path("verdict.json").read_text())["preset"] == preset
+    assert "- quality was not measured: no prompt that both arms ran has a check" in told.output
+
+
 def test_a_waived_failure_is_shown_with_who_and_why(folder: Path) -> None:
     Path("gates.toml").write_text(POLICY.replace("0.05", "0.01").replace("2020", "2999"))
     told = asked("sweep", "--policy", "gates.toml", "--soak", "soak")
@@ -109,7 +118,8 @@ def test_a_waived_failure_is_shown_with_who_and_why(folder: Path) -> None:
         (("sweep", "--policy", "none.toml"), "none.toml:1: there is no such file: `otel-specdecode gates init"),
         (("sweep", "--policy", "gates.toml", "--soak", "sweep"), "fake-sweep is a sweep, not a soak"),
         (("sweep", "--policy", "gates.toml", "--arm", "k=9"), 'has no speculative arm "k=9"; it has "k=4".'),
-        (("sweep",), "Missing option '--policy'"),
+        (("sweep",), "say what to hold it against: --policy FILE, or --preset NAME"),
+        (("sweep", "--policy", "gates.toml", "--preset", "batch"), "say what to hold it against"),
         (("sweep", "--policy", "gates.toml", "--json", "none/verdict.json"), "cannot be written: No such file"),
     ],
 )

@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib", reason="needs the [acceptance] extra")
 pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
+from otel_specdecode.acceptance.endurance import endurance
 from otel_specdecode.acceptance.figures import arm_figures, in_tier, speed_up
 from otel_specdecode.acceptance.report import wording
 from otel_specdecode.acceptance.report.cost import Rates
@@ -172,3 +173,36 @@ def test_a_soak_alone_has_time_lines_too() -> None:
     report = report_of(soak())
     assert [each.run_id for each in report.timelines] == ["fake-soak"]
     assert report.soak_rows == ()
+
+
+def test_a_soak_says_whether_it_lasts(text, document) -> None:
+    memory = endurance(soak(), soak().head.arms[1]).memory
+    assert document["endurance"]["fake-soak"][1]["memory"]["goes_up"] == memory.goes_up
+    assert "Does it last?" in text
+    assert f'</span>\n<td><span class="state open">? {memory.goes_up}</span>' in text.replace("</th>", "")
+
+
+def test_the_command_that_makes_it_again_is_the_one_that_was_kept_or_what_the_head_tells() -> None:
+    told = report_of(sweep()).reproduce
+    assert told == (
+        "otel-specdecode sweep --engine llama_cpp --model MODEL --draft-tokens 2,4 --prompts PROMPTS",
+        "otel-specdecode report fake-sweep -o report.html",
+    )
+    options = {"command": "otel-specdecode sweep --model /home/somebody/m", "repeats": 3}
+    kept = replace(sweep(), head=replace(sweep().head, options=options))
+    assert report_of(kept).reproduce[0] == "otel-specdecode sweep --model ~/m"
+    whole = replace(
+        sweep(),
+        head=replace(
+            sweep().head,
+            manifest={
+                "target": {"name": "t"},
+                "drafts": {"draft": {"model": {"name": "d"}}, "q4": {"model": {"name": "e"}}},
+            },
+            options={"repeats": 3, "warm_up": 180.0, "seed": 0, "load": {"shape": "steady"}},
+        ),
+    )
+    assert (
+        "--model t --draft d --draft q4=e --draft-tokens 2,4 --repeats 3 --warm-up 180 --seed 0 --prompts PROMPTS"
+        in (report_of(whole).reproduce[0])
+    )
