@@ -80,15 +80,19 @@ def test_its_passes_hold_all_tokens_but_the_prompts_own_and_all_of_the_decode_ti
 ) -> None:
     found = measurer[0].run(job(Arm(k)))
 
-    assert found.output_tokens - sum(found.passes.tokens) in (0, 1)
+    missing = found.output_tokens - sum(found.passes.tokens)
     assert found.decode is not None
-    assert found.prefill is not None
-    first = 0.0 if found.output_tokens == sum(found.passes.tokens) else found.time_to_first_token - found.prefill
-    assert sum(found.passes.microseconds) == pytest.approx((found.decode - first) * 1e6, rel=1e-3, abs=100)
+    assert found.time_to_first_token is not None
     assert len(found.passes.tokens) == len(found.passes.microseconds)
-    if k:
-        assert max(found.passes.tokens) <= k + 1
-        assert found.accepted + found.finished_rounds == sum(found.passes.tokens)
+    assert max(found.passes.tokens) <= k + 1
+    if found.prefill is None:  # older releases of MLX-LM do not tell the first round from prefill
+        assert 1 <= missing <= k + 1
+        expected = found.decode
+    else:
+        assert missing in (0, 1)
+        expected = found.decode - (found.time_to_first_token - found.prefill if missing else 0.0)
+        assert not k or found.accepted + found.finished_rounds == sum(found.passes.tokens)
+    assert sum(found.passes.microseconds) == pytest.approx(expected * 1e6, rel=1e-3, abs=200)
 
 
 def test_a_clock_that_is_not_instrumented_agrees(measurer: tuple[Measurer, Witness]) -> None:

@@ -210,5 +210,5 @@ def _pairs(document: object, place: str = "") -> list[tuple[str, str]]:
             pair for key, value in document.items() for pair in _pairs(value, f"{place}.{key}" if place else str(key))
         ]
     if isinstance(document, (list, tuple)):
-        return [(printable(place), printable(", ".join(map(str, document)), _LONGEST))]
+        return [(printable(place), printable(", ".join(map(str, document)) or "none", _LONGEST))]
     return [] if document is None else [(printable(place), printable(str(document), _LONGEST))]

@@ -33,7 +33,7 @@ def test_all_tokens_are_in_some_window() -> None:
 def test_each_window_is_near_what_the_whole_run_says() -> None:
     whole = arm_figures(soak(), K4)
     known = [each for each in windows(soak(), K4) if each.p50 is not None]
-    assert len(known) > 10
+    assert len(known) > 5
     for each in known:
         assert each.accept_rate == pytest.approx(whole.accept_rate.value, rel=0.15)
         assert each.rollbacks_per_minute == pytest.approx(whole.rollbacks_per_minute, rel=0.15)
@@ -64,7 +64,7 @@ def test_the_warm_up_is_no_part_of_it() -> None:
     assert timeline(run) == timeline(soak())
 
 
-@pytest.mark.parametrize(("seconds", "step"), [(20, 1), (100, 5), (580, 15), (1800, 60), (3600, 120)])
+@pytest.mark.parametrize(("seconds", "step"), [(20, 10), (100, 10), (580, 15), (1800, 60), (3600, 120)])
 def test_windows_are_as_long_as_it_takes_for_at_most_forty(seconds: float, step: float) -> None:
     first, last = (
         soak().results[0],
