@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -325,7 +326,13 @@ def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Set
         notes=notes,
         resume=asked["resume"],
         anyway=asked["anyway"],
+        command=_command(),
     )
+
+
+def _command() -> str:
+    """Return the command line, with `~` where a path in it leads to the user's home."""
+    return shlex.join(["otel-specdecode", *sys.argv[1:]]).replace(str(Path.home()), "~")
 
 
 def _drafts(given: tuple[str, ...]) -> dict[str, str]:

@@ -193,12 +193,13 @@ class Note:
 
     Attributes:
         at: Seconds since the epoch.
-        what: `begun`, `resumed`, `interrupted`, `finished`, `branch_stopped` or `tuning_stopped`.
+        what: `begun`, `resumed`, `interrupted`, `finished`, `branch_stopped`, `tuning_stopped`, or `changed`: what runs
+            from here on is not what ran before.
         why: In a few words, such as the numbers that stopped a branch.
     """
 
     at: float
-    what: Literal["begun", "resumed", "interrupted", "finished", "branch_stopped", "tuning_stopped"]
+    what: Literal["begun", "resumed", "interrupted", "finished", "branch_stopped", "tuning_stopped", "changed"]
     why: str = ""
 
 

@@ -20,7 +20,7 @@ from otel_specdecode.acceptance.host_recorder import HostRecorder
 from otel_specdecode.acceptance.measuring import Measurer, witnessed
 from otel_specdecode.acceptance.prompt_files import describe, prompts_digest
 from otel_specdecode.acceptance.prompts import Prompt
-from otel_specdecode.acceptance.records import Arm, RunHead, RunKind
+from otel_specdecode.acceptance.records import Arm, Note, RunHead, RunKind
 from otel_specdecode.acceptance.soak import Soak, SoakPlan
 from otel_specdecode.acceptance.storage import begin, holds_run, read_run
 from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep
@@ -47,6 +47,7 @@ class Setting:
         notes: What the user noted of the machine, by frozen.NOTES.
         resume: Whether an earlier run in the folder is gone on with.
         anyway: Whether that may be one of another manifest.
+        command: How the run was asked for, to do it again; without the user's home.
     """
 
     engine: Engine
@@ -57,6 +58,7 @@ class Setting:
     notes: Mapping[str, str] = field(default_factory=dict)
     resume: bool = False
     anyway: bool = False
+    command: str = ""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -128,10 +130,12 @@ def _run(
         session = setting.engine.load(setting.models)
         try:
             head = _head(setting, kind, arms, run_id, session, options)
-            _keep_head(setting, head, asked)
+            changed = _keep_head(setting, head, asked)
             book = Book(setting.folder)
             host = HostRecorder(book.sample)
             try:
+                if changed:
+                    book.note(Note(book.now(), "changed", "; ".join(changed)))
                 host.start()
                 yield Measurer(session, witness), book
             finally:
@@ -162,15 +166,15 @@ def _head(
         conditions=conditions(recorder.last, setting.notes),
         arms=tuple(arms),
         prompts=tuple({**describe(each), "tokens": tokens[each.id]} for each in setting.prompts),
-        options=dict(options),
+        options={**options, "command": setting.command} if setting.command else dict(options),
     )
 
 
-def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> None:
-    """Write the head of a new run; of one that is resumed, see that it is the same."""
+def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> list[str]:
+    """Write the head of a new run; of one that is resumed, return what is not the same, if that may be."""
     if not setting.resume:
         begin(setting.folder, head)
-        return
+        return []
     before = read_run(setting.folder).head
     found = differences(before.manifest, head.manifest)
     found += differences({name: before.options.get(name) for name in asked}, asked)
@@ -179,6 +183,7 @@ def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> Non
             f"the run in {setting.folder} was of something else: {'; '.join(found)}. Begin another one, or say "
             "--anyway."
         )
+    return found
 
 
 def manifest_of_models(engine: Engine, models: Models) -> dict[str, Any]:

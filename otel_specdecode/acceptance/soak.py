@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -43,7 +44,8 @@ class SoakPlan:
         baseline_seconds: How long the arm's baseline runs before it.
         warm_up: Seconds of requests that do not count, before all.
         load: How requests come.
-        seed: Of the sampling, and of the order of prompts.
+        seed: Of the order of prompts, and of the sampling: the n-th time that an arm runs a prompt takes the n-th seed
+            from there, the same in both arms.
     """
 
     arm: Arm
@@ -89,6 +91,7 @@ class Soak:
         self._step = step
         self._random = random.Random(plan.seed)  # noqa: S311 - nothing secret
         self._number = 0
+        self._asked: Counter[tuple[Phase, str, str]] = Counter()
         self._failures = 0
         self._began = clock.now()
 
@@ -143,7 +146,9 @@ class Soak:
         self._number += 1
         (prompt,) = self._random.choices(self._prompts, [each.weight for each in self._prompts])
         name = job_id("soak", self._book.head.run_id, str(self._number))
-        return Job(name, arm, prompt, self._number, phase, self._plan.seed + self._number)
+        repeat = self._asked[phase, arm.name, prompt.id]
+        self._asked[phase, arm.name, prompt.id] += 1
+        return Job(name, arm, prompt, repeat, phase, self._plan.seed + repeat)
 
     def _keep(self, result: Measured) -> None:
         self._book.add(result)

@@ -10,6 +10,7 @@ pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.figures import pairs, speed_up
 from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.records import Arm, Measured, Run
 from otel_specdecode.acceptance.soak import Load, Soak, SoakPlan
@@ -85,11 +86,25 @@ def test_prompts_come_as_often_as_their_weight_says(tmp_path: Path) -> None:
     assert counts[PROMPTS[0].id] > 5 * counts[PROMPTS[1].id]
 
 
-def test_no_two_requests_share_an_id_or_a_seed(tmp_path: Path) -> None:
+def test_no_two_requests_share_an_id_and_no_repeat_of_a_prompt_a_seed(tmp_path: Path) -> None:
     runs = FakeRuns()
     run = soaked(tmp_path, runs)
 
-    assert len({each.id for each in run.results}) == len(run.results) == len({job.seed for job in runs.asked})
+    assert len({each.id for each in run.results}) == len(run.results)
+    for name in ("ar", "k=4"):
+        jobs = [job for job in runs.asked if job.arm.name == name and job.phase == "measured"]
+        for prompt in PROMPTS:
+            asked = [(job.repeat, job.seed) for job in jobs if job.prompt == prompt]
+            assert asked == [(number, PLAN.seed + number) for number in range(len(asked))]
+
+
+def test_the_baseline_has_the_same_prompts_to_compare_with(tmp_path: Path) -> None:
+    run = soaked(tmp_path, FakeRuns())
+
+    assert len(pairs(run, Arm(4))) == len(run.of("ar"))
+    found = speed_up(run, Arm(4))
+    assert found is not None
+    assert found.value > 1
 
 
 def test_requests_that_fail_one_after_the_other_end_it(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def validity_of(
         _awake(validity, watched),
         _side_load(watched),
         _age(validity, runs, now),
+        _one_manifest(runs),
         *_notes(runs),
         *_faults(runs),
     )
@@ -151,6 +152,14 @@ def _age(validity: Validity, runs: tuple[Run, ...], now: float) -> ValidityItem:
     return ValidityItem(
         "age", title, status, f"the oldest is {days:.1f} days old{'' if status == 'held' else ': expired'}"
     )
+
+
+def _one_manifest(runs: tuple[Run, ...]) -> ValidityItem:
+    title = "all of it of one manifest"
+    changes = [note.why for run in runs for note in run.notes if note.what == "changed"]
+    if changes:
+        return ValidityItem("one_manifest", title, "broken", f"it was gone on with all the same: {'; '.join(changes)}")
+    return ValidityItem("one_manifest", title, "held", str(runs[0].head.manifest.get("id")))
 
 
 def _notes(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:

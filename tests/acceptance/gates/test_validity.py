@@ -18,7 +18,7 @@ from tests.acceptance.fakes import BEGAN, fake_host
 from tests.acceptance.gates.cases import DAY, K4, NOW, Spoil, changed, good, judged, on_machine
 
 VALIDITY = preset_policy("balanced").validity
-COUNTS = ("warm_up", "soak", "power_source", "power_mode", "free_memory", "awake", "side_load", "age")
+COUNTS = ("warm_up", "soak", "power_source", "power_mode", "free_memory", "awake", "side_load", "age", "one_manifest")
 
 
 def items(run: Run, soak: Run | None, now: float = NOW) -> dict[str, ValidityItem]:
@@ -93,6 +93,12 @@ BROKEN: list[tuple[str, str, Spoil, str]] = [
     ("awake", "broken", slept(2.5), "asleep 1 times, 2 s at most"),
     ("awake", "broken", slept(3600), "asleep 1 times, 3600 s at most"),
     ("awake", "not measured", unsampled, "not known for 70 s of fake-soak"),
+    (
+        "one_manifest",
+        "broken",
+        lambda run, soak: (replace(run, notes=(*run.notes, Note(BEGAN, "changed", "seed: 1, and 2"))), soak),
+        "it was gone on with all the same: seed: 1, and 2",
+    ),
     ("side_load", "not measured", lambda run, soak: (run, on_machine(soak, side_load=None)), "fake-soak has none"),
 ]
 
