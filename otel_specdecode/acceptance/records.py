@@ -98,8 +98,8 @@ class Measured:
         decode_passes: All decode passes.
         draft_passes: Draft model passes that yielded a proposed token.
         passes: Each of the decode passes.
-        client_first: First token by the clock of the loop that asked for it, which is not instrumented; `queued` is part
-            of it.
+        client_first: First token by the clock of the loop that asked for it, which is not instrumented; it holds
+            `queued`.
         client_decode: First token to last by that clock.
         text_digest: Of the whole answer; equal answers have equal digests.
         opening_digest: Of its first characters, for distributions at a temperature above 0.

@@ -27,7 +27,9 @@ class Session:
         self.target, self.draft = LoadedModel(target), LoadedModel(draft)
 
     def pair(self, arm: Arm) -> Pair:
-        return Pair("mlx", "draft_model", self.target, self.draft) if arm.speculative else Pair("mlx", "none", self.target)
+        return (
+            Pair("mlx", "draft_model", self.target, self.draft) if arm.speculative else Pair("mlx", "none", self.target)
+        )
 
 
 def frozen(session: Session | None = None, models: Models = MODELS, prompts: str = "p", arms=ARMS) -> dict[str, object]:
@@ -58,7 +60,10 @@ def test_the_same_has_the_same_id_whatever_it_is_called_and_however_long_the_dra
     [
         ({"session": Session(replace(TARGET, fingerprint="d" * 64))}, "target.fingerprint: aaa"),
         ({"session": Session(draft=replace(DRAFT, fingerprint="d" * 64))}, "drafts.draft.model.fingerprint: bbb"),
-        ({"session": Session(replace(TARGET, quantization=None))}, "target.quantization: 4 bits, group 64, and nothing"),
+        (
+            {"session": Session(replace(TARGET, quantization=None))},
+            "target.quantization: 4 bits, group 64, and nothing",
+        ),
         ({"models": replace(MODELS, options={"n_ctx": 1024})}, "options.n_ctx: 512, and 1024"),
         ({"models": replace(MODELS, stop=())}, "stop[0]: </a>, and nothing"),
         ({"models": replace(MODELS, seed=4)}, "sampling.seed: 3, and 4"),

@@ -45,7 +45,12 @@ def test_a_night_sweeps_soaks_judges_and_reports(tmp_path: Path) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
 
     done = subprocess.run(
-        [EXAMPLES / "nightly.sh"], env={**inherited, **variables}, capture_output=True, text=True, timeout=400, check=False
+        [EXAMPLES / "nightly.sh"],
+        env={**inherited, **variables},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )
 
     assert done.returncode == 3, done.stderr  # a night of some seconds is invalid, and says so
@@ -60,7 +65,9 @@ def test_a_night_sweeps_soaks_judges_and_reports(tmp_path: Path) -> None:
 
 
 def test_what_it_needs_is_told_where_it_is_missing() -> None:
-    done = subprocess.run([EXAMPLES / "nightly.sh"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [EXAMPLES / "nightly.sh"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0
     assert "name the target" in done.stderr
 
