@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_specdecode.version import __version__
 
@@ -18,6 +17,7 @@ from otel_specdecode.acceptance.commands import baseline, manifest, soak, sweep
 from otel_specdecode.acceptance.gates_commands import gate, gates
 from otel_specdecode.acceptance.prompts_commands import prompts
 from otel_specdecode.acceptance.report.report_commands import compare, report
+from otel_specdecode.acceptance.words import Finite
 from otel_specdecode.guard.commands import guard
 
 if TYPE_CHECKING:
@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 WEEK = 7 * 24 * 60
 """In minutes."""
-
-
-class Finite(click.FloatRange):
-    """A number in a range, which what is no number is not: it compares with nothing."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or fail."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,86 +4,27 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from otel_specdecode.acceptance.ending import interruptible, told
+from otel_specdecode.acceptance.words import Finite, Numbers, Pairs, command_line, drafts_by_label
 
 if TYPE_CHECKING:
     from otel_specdecode.acceptance.engines.interface import Engine, Models
     from otel_specdecode.acceptance.prompts import Prompt
     from otel_specdecode.acceptance.running import Setting
 
-INTERRUPTED = 130
 INCOMPLETE = 3
 """Exit status of a sweep whose time was over before its end."""
 
-_MISSING = 'this needs the extra [acceptance]: pip install "otel-specdecode[acceptance]"'
-_EXTRA = {"jinja2", "jsonschema", "matplotlib", "msgspec", "numpy", "opentelemetry.exporter", "rich", "scipy"}
 _MINUTE, _HOUR = 60.0, 3600.0
+_LARGEST_SEED = 2**31  # the last repeat's seed is one that every engine takes, too
 
 Command = TypeVar("Command", bound=Callable[..., None])
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """End with a sentence where something has to be changed, or an extra is missing."""
-    try:
-        from otel_specdecode.acceptance.errors import AcceptanceError
-    except ModuleNotFoundError as error:
-        raise click.ClickException(_MISSING) from error
-    try:
-        yield
-    except AcceptanceError as error:
-        raise click.ClickException(str(error)) from error
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in _EXTRA or (error.name or "").startswith("opentelemetry"):
-            raise click.ClickException(_MISSING) from error
-        raise
-
-
-class Numbers(click.ParamType):  # type: ignore[type-arg]
-    """Numbers, with commas between them."""
-
-    name = "numbers"
-
-    def __init__(self, kind: type[int | float], least: float, most: float) -> None:
-        """Take numbers of a kind in a range."""
-        self._kind = kind
-        self._least = least
-        self._most = most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return them as a tuple, each once, in their order; or fail."""
-        if isinstance(value, tuple):
-            return value
-        found: dict[float, None] = {}
-        for part in str(value).split(","):
-            try:
-                number = self._kind(part.strip())
-            except ValueError:
-                self.fail(f"{part.strip()!r} is no {'whole ' if self._kind is int else ''}number.", param, ctx)
-            if not self._least <= number <= self._most:
-                self.fail(f"{number} is not between {self._least:g} and {self._most:g}.", param, ctx)
-            found[number] = None
-        return tuple(found)
-
-
-class Pairs(click.ParamType):  # type: ignore[type-arg]
-    """`name=value`."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return both as a pair, or fail."""
-        if isinstance(value, tuple):
-            return value
-        key, equals, rest = str(value).partition("=")
-        if not equals or not key.strip():
-            self.fail(f"{value!r} has to be NAME=VALUE.", param, ctx)
-        return key.strip(), rest.strip()
 
 
 def models_options(command: Command) -> Command:
@@ -106,7 +47,9 @@ def models_options(command: Command) -> Command:
                 help="An option of the engine for target and draft, such as n_ctx=4096.",
             ),
             click.option("--stop", multiple=True, help="A text that ends an answer."),
-            click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the sampling."),
+            click.option(
+                "--seed", type=click.IntRange(0, _LARGEST_SEED), default=0, show_default=True, help="Of the sampling."
+            ),
         )
     ):
         command = option(command)
@@ -122,7 +65,13 @@ def run_options(command: Command) -> Command:
                 "prompt_files",
                 type=click.Path(path_type=Path),
                 multiple=True,
-                help="A JSONL file of prompts.  [default: the bundled mix]",
+                help="A JSONL file of prompts.  [default: a bundled mix]",
+            ),
+            click.option(
+                "--mix",
+                "mixes",
+                multiple=True,
+                help="A bundled mix: default, checked or tiny; several, and beside --prompts, count together.",
             ),
             click.option("--out", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/RUN_ID]"),
             click.option("--run-id", help="Its name on spans, metrics and files.  [default: by the time]"),
@@ -155,16 +104,16 @@ def run_options(command: Command) -> Command:
 @click.option(
     "--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of each prompt in each arm."
 )
-@click.option("--warm-up", type=click.FloatRange(0, 86_400), default=180.0, show_default=True, help="Seconds.")
-@click.option("--cool-down", type=click.FloatRange(0, 86_400), default=0.0, show_default=True, help="Seconds.")
-@click.option("--max-hours", type=click.FloatRange(0.001, 10_000), help="Begin nothing more after so many hours.")
+@click.option("--warm-up", type=Finite(0, 86_400), default=180.0, show_default=True, help="Seconds.")
+@click.option("--cool-down", type=Finite(0, 86_400), default=0.0, show_default=True, help="Seconds.")
+@click.option("--max-hours", type=Finite(0.001, 10_000), help="Begin nothing more after so many hours.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--anyway", is_flag=True, help="Also if that was of another manifest.")
 def sweep(**asked: Any) -> None:
     """Run a target alone and with drafts of several lengths, and say which length pays, if any does.
 
     The baseline comes first, then one lever at a time; repeats are interleaved. It may be interrupted and resumed.
-    The exit status is 3 where --max-hours ended it, and 130 after Ctrl-C.
+    The exit status is 3 where --max-hours ended it, 130 after Ctrl-C, and 143 after SIGTERM.
     """
     with told():
         from otel_specdecode.acceptance.running import sweep as run_sweep
@@ -173,7 +122,7 @@ def sweep(**asked: Any) -> None:
 
         if asked["resume"] and asked["out"] is None:
             raise click.UsageError("--resume needs --out: the folder of the run to go on with")
-        drafts = _drafts(asked["drafts"])
+        drafts = drafts_by_label(asked["drafts"])
         if not drafts:
             raise click.UsageError("a sweep needs a --draft to compare with the target alone")
         levers = Levers(
@@ -189,28 +138,32 @@ def sweep(**asked: Any) -> None:
             seed=asked["seed"],
         )
         setting = _setting(asked, drafts, threads=max(levers.concurrency))
-        with _interruptible(setting), progress("Requests") as step:
+        with interruptible(setting.folder, resumable=True), progress("Requests") as step:
             complete = run_sweep(setting, levers, step)
         show_run(setting.folder)
     if not complete:
-        click.echo(f"Its time is over before its end; go on with --resume --out {setting.folder}", err=True)
+        click.echo(
+            "Its time is over before its end; go on with the same command and --resume --out "
+            f"{shlex.quote(str(setting.folder))}",
+            err=True,
+        )
         sys.exit(INCOMPLETE)
 
 
 @click.command()
 @models_options
 @run_options
-@click.option("--minutes", type=click.FloatRange(0.01, 14_400), default=30.0, show_default=True, help="For how long.")
+@click.option("--minutes", type=Finite(0.01, 14_400), default=30.0, show_default=True, help="For how long.")
 @click.option(
     "--baseline-minutes",
-    type=click.FloatRange(0, 14_400),
+    type=Finite(0, 14_400),
     help="How long the target runs alone before it.  [default: a third, 10 at most]",
 )
 @click.option("--draft-tokens", type=click.IntRange(1, 64), default=4, show_default=True, help="The draft length.")
-@click.option("--temperature", type=click.FloatRange(0, 5), default=0.0, show_default=True, help="Of the sampling.")
+@click.option("--temperature", type=Finite(0, 5), default=0.0, show_default=True, help="Of the sampling.")
 @click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="Of the sampling; 0 for all.")
 @click.option("--concurrency", type=click.IntRange(1, 64), default=1, show_default=True, help="Requests at once.")
-@click.option("--warm-up", type=click.FloatRange(0, 86_400), default=180.0, show_default=True, help="Seconds.")
+@click.option("--warm-up", type=Finite(0, 86_400), default=180.0, show_default=True, help="Seconds.")
 @click.option(
     "--shape",
     type=click.Choice(["steady", "poisson", "bursts"]),
@@ -218,7 +171,7 @@ def sweep(**asked: Any) -> None:
     show_default=True,
     help="steady: always busy; poisson: at random times; bursts: --concurrency requests at a time.",
 )
-@click.option("--per-minute", type=click.FloatRange(0.01, 100_000), help="Requests, or bursts, a minute.")
+@click.option("--per-minute", type=Finite(0.01, 100_000), help="Requests, or bursts, a minute.")
 def soak(**asked: Any) -> None:
     """Decode for a long time under one load, and record what memory, heat and speed do."""
     with told():
@@ -229,7 +182,7 @@ def soak(**asked: Any) -> None:
 
         if (asked["shape"] == "steady") != (asked["per_minute"] is None):
             raise click.UsageError("--per-minute goes with --shape poisson or bursts, which need it")
-        drafts = _drafts(asked["drafts"])
+        drafts = drafts_by_label(asked["drafts"])
         if len(drafts) > 1:
             raise click.UsageError("a soak takes one --draft")
         length = asked["draft_tokens"] if drafts else 0
@@ -244,7 +197,7 @@ def soak(**asked: Any) -> None:
             seed=asked["seed"],
         )
         setting = _setting({**asked, "resume": False, "anyway": False}, drafts, threads=arm.concurrency)
-        with _interruptible(setting), progress("Seconds") as step:
+        with interruptible(setting.folder, resumable=False), progress("Seconds") as step:
             run_soak(setting, plan, step)
         show_run(setting.folder)
 
@@ -257,19 +210,17 @@ def manifest(**asked: Any) -> None:
     with told():
         import json
 
+        from otel_specdecode.acceptance.report.writing import write_all
         from otel_specdecode.acceptance.running import manifest_of_models
 
-        drafts = _drafts(asked["drafts"])
+        drafts = drafts_by_label(asked["drafts"])
         engine = _engine(asked["engine"], asked["model"])
         document = manifest_of_models(engine, _models(asked, drafts, threads=1))
         text = json.dumps(document, indent=2, sort_keys=True)
         if asked["output"] is None:
             click.echo(text)
             return
-        try:
-            asked["output"].write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise click.ClickException(f"{asked['output']} cannot be written: {error.strerror}") from None
+        write_all({asked["output"]: text + "\n"})
 
 
 @click.command()
@@ -299,15 +250,6 @@ def baseline(run: Path, output: Path, operations: tuple[str, ...]) -> None:
     click.echo(f"Wrote {output}: {count} combination{'' if count == 1 else 's'} of conditions.", err=True)
 
 
-@contextmanager
-def _interruptible(setting: Setting) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo(f"\nInterrupted; what ended is kept in {setting.folder}.", err=True)
-        sys.exit(INTERRUPTED)
-
-
 def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Setting:
     from otel_specdecode.acceptance.frozen import NOTES
     from otel_specdecode.acceptance.running import Setting, check_run_id, new_run_id
@@ -320,34 +262,14 @@ def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Set
     return Setting(
         engine=_engine(asked["engine"], asked["model"]),
         models=_models(asked, drafts, threads),
-        prompts=_prompts(asked["prompt_files"], asked["model"]),
+        prompts=_prompts(asked["prompt_files"], asked["mixes"], asked["model"]),
         folder=asked["out"] or Path("runs") / run_id,
         run_id=run_id,
         notes=notes,
         resume=asked["resume"],
         anyway=asked["anyway"],
-        command=_command(),
+        command=command_line(),
     )
-
-
-def _command() -> str:
-    """Return the command line, with `~` where a path in it leads to the user's home."""
-    return shlex.join(["otel-specdecode", *sys.argv[1:]]).replace(str(Path.home()), "~")
-
-
-def _drafts(given: tuple[str, ...]) -> dict[str, str]:
-    """Return drafts by label: the only one needs none, and has the empty one."""
-    if len(given) == 1 and "=" not in given[0]:
-        return {"": given[0]}
-    found: dict[str, str] = {}
-    for each in given:
-        label, equals, model = each.partition("=")
-        if not equals or not label or not model:
-            raise click.UsageError("of several drafts, each is --draft LABEL=MODEL")
-        if label in found:
-            raise click.UsageError(f"two drafts are called {label}")
-        found[label] = model
-    return found
 
 
 def _engine(name: str | None, model: str) -> Engine:
@@ -381,8 +303,9 @@ def _plain(value: str) -> int | float | str | bool:
     return value
 
 
-def _prompts(files: tuple[Path, ...], model: str) -> tuple[Prompt, ...]:
-    from otel_specdecode.acceptance.mix import bundled
-    from otel_specdecode.acceptance.prompt_files import read_prompts
+def _prompts(files: tuple[Path, ...], mixes: tuple[str, ...], model: str) -> tuple[Prompt, ...]:
+    from otel_specdecode.acceptance.mix import gathered
 
-    return read_prompts(files) if files else bundled("tiny" if model == "tiny" else "default")
+    if not files and not mixes:
+        mixes = ("tiny" if model == "tiny" else "default",)
+    return gathered(files, mixes)

@@ -13,6 +13,7 @@ from otel_specdecode.thresholds import thresholds
 
 HOUR = 3600.0
 THROTTLED = ("serious", "critical")
+"""Thermal states in which a machine slows down."""
 
 Word = Literal["yes", "no", "too short to tell"]
 
@@ -76,7 +77,7 @@ def endurance(run: Run, arm: Arm) -> Endurance | None:
     if not requests:
         return None
     begun = min(each.started_at for each in requests)
-    ended = max(each.started_at + each.duration for each in requests)
+    ended = max(each.ended_at for each in requests)
     host = [each for each in run.host if begun <= each.at <= ended]
     settled = [each for each in host if each.at >= begun + (ended - begun) / 4]
     timed = [(each.started_at - begun, each.time_per_token) for each in requests if each.time_per_token]

@@ -75,7 +75,7 @@ class ArmFigures:
         acceptance_length: Tokens emitted a round; 1 for an autoregressive arm.
         rollbacks_per_minute: Of decode time.
         steady: Tokens a second over the window of tokens that is asked for.
-        emitted_per_second: Tokens over the whole duration of the requests, prefill included.
+        emitted_per_second: Tokens a second in which any of the requests ran, prefill included.
         peak_rss, peak_footprint, engine_peak: Highest of all requests, in bytes.
         success: Answers that passed their checks.
         failed: Requests that ended in an error.
@@ -119,9 +119,7 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
     chosen = [each for each in run.of(arm) if where is None or where(each)]
     seconds = sum(each.decode or 0.0 for each in chosen)
     checked = [each.check for each in chosen if each.check is not None]
-    ends = [each.started_at + each.duration for each in chosen]
-    busy = max(ends) - min(each.started_at for each in chosen) if chosen and arm.concurrency > 1 else None
-    duration = busy or sum(each.duration for each in chosen)
+    duration = busy_seconds(chosen)
     tokens = sum(each.output_tokens for each in chosen)
     compared = [each for each in chosen if each.compared]
     return ArmFigures(
@@ -138,7 +136,7 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
         round_p50=_round(chosen, 0.5),
         round_p95=_round(chosen, 0.95),
         round_p99=_round(chosen, 0.99),
-        accept_rate=accept_rate(compared),
+        accept_rate=accept_rate(chosen),
         accept_rate_median=median([each.accepted / each.compared for each in compared]),
         acceptance_length=acceptance_length(chosen) if arm.speculative else 1.0,
         rollbacks_per_minute=sum(each.rollbacks for each in chosen) * 60 / seconds if seconds else None,
@@ -148,8 +146,24 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
         peak_footprint=max(_known(each.peak_footprint for each in chosen), default=None),
         engine_peak=max(_known(each.engine_peak for each in chosen), default=None),
         success=Share(sum(checked), len(checked)) if checked else None,
-        failed=sum(1 for each in run.results if each.arm == arm.name and each.error is not None),
+        failed=sum(
+            1
+            for each in run.results
+            if each.arm == arm.name
+            and each.phase == "measured"
+            and each.error is not None
+            and (where is None or where(each))
+        ),
     )
+
+
+def busy_seconds(requests: Iterable[Measured]) -> float:
+    """Return the seconds in which any of some requests ran; those of another arm in between are no part of it."""
+    busy, until = 0.0, 0.0
+    for begun, ended in sorted((each.ended_at - each.duration, each.ended_at) for each in requests):
+        busy += max(ended - max(begun, until), 0.0)
+        until = max(until, ended)
+    return busy
 
 
 def acceptance_length(requests: Iterable[Measured]) -> float | None:
@@ -166,8 +180,9 @@ def tokens_per_second(requests: Sequence[Measured]) -> Estimate | None:
 
 
 def accept_rate(requests: Sequence[Measured]) -> Estimate | None:
-    """Return accepted over compared tokens, of all requests together; prompts resampled."""
-    return _by_prompt(requests, lambda each: each.accepted, lambda each: each.compared)
+    """Return accepted over compared tokens, of all requests together that compared any; prompts resampled."""
+    compared = [each for each in requests if each.compared]
+    return _by_prompt(compared, lambda each: each.accepted, lambda each: each.compared)
 
 
 def speed_up(run: Run, arm: Arm, where: Where | None = None, least_tokens: int = 2) -> Estimate | None:
@@ -212,8 +227,8 @@ def break_even_margin(run: Run, arm: Arm, where: Where | None = None) -> Estimat
         if not passes.microseconds or not rounds.microseconds or not drafted.rounds:
             continue
         pass_seconds = sum(passes.microseconds) / sum(passes.tokens)
-        gains[drafted.prompt] += sum(rounds.tokens) * pass_seconds
-        costs[drafted.prompt] += sum(rounds.microseconds)
+        gains[drafted.prompt] += sum(rounds.tokens) * pass_seconds * drafted.weight
+        costs[drafted.prompt] += sum(rounds.microseconds) * drafted.weight
     found = ratio_of_sums(list(gains.values()), list(costs.values()))
     if found is None:
         return None
@@ -228,8 +243,8 @@ def steady(requests: Sequence[Measured], window: Window = SIGN_OFF_WINDOW) -> Es
     for each in requests:
         found = _in_window(each, window)
         if found is not None:
-            tokens[each.prompt] += found[0]
-            seconds[each.prompt] += found[1]
+            tokens[each.prompt] += found[0] * each.weight
+            seconds[each.prompt] += found[1] * each.weight
     return ratio_of_sums(list(tokens.values()), list(seconds.values()))
 
 
@@ -242,8 +257,8 @@ def steady_speed_up(
     for plain, drafted in pairs(run, arm, where):
         one, other = _in_window(plain, window), _in_window(drafted, window)
         if one is not None and other is not None:
-            before[drafted.prompt] += one[1] / one[0]
-            after[drafted.prompt] += other[1] / other[0]
+            before[drafted.prompt] += one[1] / one[0] * drafted.weight
+            after[drafted.prompt] += other[1] / other[0] * drafted.weight
     return ratio_of_sums(list(before.values()), list(after.values()))
 
 

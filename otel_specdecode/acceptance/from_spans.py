@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from otel_specdecode.acceptance.input_files import StrPath, UnusableError, check_file, json_of, told_line
-from otel_specdecode.acceptance.material import estimated_tokens, material, tier_of
+from otel_specdecode.acceptance.material import estimated_tokens, material
 from otel_specdecode.acceptance.prompt_files import PromptError
 from otel_specdecode.acceptance.prompt_shape import MOST_TOKENS
 from otel_specdecode.acceptance.prompts import Prompt
+from otel_specdecode.generation.judgement import context_tier
 from otel_specdecode.telemetry.names import Attr
 
 BINS: Final = 24
@@ -190,7 +191,7 @@ def _prompt(group: Sequence[Length], seed: str) -> Prompt:
         id=f"{group[0].operation}-in{tokens}-out{output}",
         text=None if chat else text,
         messages=({"role": "user", "content": text},) if chat else None,
-        tier=tier_of(tokens),
+        tier=context_tier(tokens),
         max_tokens=output,
         weight=float(len(group)),
     )

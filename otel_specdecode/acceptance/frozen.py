@@ -5,6 +5,7 @@ Results of different manifests are not compared; results under different conditi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ _ID_DIGITS = 16
 _NOBODY = Declared()
 _OF_THE_PLACE = frozenset({"name", "content_sha256", "manifest_id", "id"})
 _LONGEST = 60
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def frozen_manifest(
@@ -120,4 +122,6 @@ def _flat(content: Any, place: str = "") -> list[tuple[str, Any]]:
 
 def _shown(value: Any) -> str:
     text = "nothing" if value is None else str(value)
+    if _DIGEST.fullmatch(text):
+        return f"{text[:_ID_DIGITS]}..."
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

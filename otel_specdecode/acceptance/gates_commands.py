@@ -40,18 +40,18 @@ def gate(
     if (policy is None) == (preset is None):
         raise click.UsageError("say what to hold it against: --policy FILE, or --preset NAME")
     with _wrong_use():
-        from rich.console import Console
-
         from otel_specdecode.acceptance.gates.policy_file import preset_policy, read_gates
         from otel_specdecode.acceptance.gates.terminal import print_verdict
         from otel_specdecode.acceptance.gates.verdict import as_dict, evaluate
+        from otel_specdecode.acceptance.report.writing import write_all
         from otel_specdecode.acceptance.storage import read_run
+        from otel_specdecode.demo.terminal import make_console
 
         gates = preset_policy(preset) if policy is None else read_gates(policy)
         verdict = evaluate(gates, read_run(run), None if soak is None else read_run(soak), now=time.time(), arm=arm)
         if json_file is not None:
-            _write(json_file, as_dict(verdict))
-    print_verdict(Console(highlight=False), verdict)
+            write_all({json_file: json.dumps(as_dict(verdict), indent=2, allow_nan=False) + "\n"})
+    print_verdict(make_console(), verdict)
     sys.exit(STATUS[verdict.status])
 
 
@@ -74,13 +74,12 @@ def init(preset: Any, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
+    if output.exists() or output.is_symlink():
         _wrong(f"{output} is there already: name another file")
-    except OSError as error:
-        _wrong(f"{output} cannot be written: {error.strerror}")
+    with _wrong_use():
+        from otel_specdecode.acceptance.report.writing import write_all
+
+        write_all({output: text})
     click.echo(f"Wrote {output}.", err=True)
 
 
@@ -93,14 +92,13 @@ def check(policy: str) -> None:
     message.
     """
     with _wrong_use():
-        from rich.console import Console
-
         from otel_specdecode.acceptance.gates.policy_file import read_gates
         from otel_specdecode.acceptance.gates.terminal import print_policy
+        from otel_specdecode.demo.terminal import make_console
 
         read = read_gates(policy)
     click.echo(f"ok {read.digest}")
-    print_policy(Console(highlight=False), read)
+    print_policy(make_console(), read)
 
 
 @contextmanager
@@ -129,10 +127,3 @@ class _WrongUse(click.ClickException):
 
 def _wrong(text: str) -> NoReturn:
     raise _WrongUse(text) from None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        _wrong(f"{path} cannot be written: {error.strerror}")

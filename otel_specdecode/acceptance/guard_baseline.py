@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.figures import MICROSECONDS, tier_of
+from otel_specdecode.acceptance.figures import MICROSECONDS, busy_seconds, tier_of
 from otel_specdecode.acceptance.records import HostSample, Measured, Run
+from otel_specdecode.acceptance.report.writing import replaceable
 from otel_specdecode.guard.baseline import Conditions, Usual, band_of, quantile
 from otel_specdecode.guard.baseline_file import write_baseline
 from otel_specdecode.thresholds import thresholds
@@ -34,7 +35,9 @@ def baseline_of(run: Run, operations: Sequence[str] = OPERATIONS) -> dict[Condit
             continue
         for request in run.of(arm):
             host = _host_at(run.host, request.started_at)
-            found[tier_of(request), arm.concurrency, host.power_mode, host.thermal_state].append(request)
+            # Requests that wait for each other do not run at once, however many are asked for.
+            at_once = arm.concurrency if request.queued is None else 1
+            found[tier_of(request), at_once, host.power_mode, host.thermal_state].append(request)
     least = thresholds()["samples"]["baseline_requests"]
     enough = {conditions: requests for conditions, requests in found.items() if len(requests) >= least}
     if not enough:
@@ -45,8 +48,8 @@ def baseline_of(run: Run, operations: Sequence[str] = OPERATIONS) -> dict[Condit
         )
     name = _name(run)
     return {
-        Conditions(run.head.engine, name, operation, tier, band_of(concurrency), *state): _usual(requests)
-        for (tier, concurrency, *state), requests in enough.items()
+        Conditions(run.head.engine, name, operation, tier, band_of(at_once), *state): _usual(requests)
+        for (tier, at_once, *state), requests in enough.items()
         for operation in operations
     }
 
@@ -62,7 +65,7 @@ def write_guard_baseline(run: Run, path: Path, operations: Sequence[str] = OPERA
     """
     known = baseline_of(run, operations)
     try:
-        write_baseline(path, known)
+        write_baseline(replaceable(path), known)
     except OSError as error:
         raise AcceptanceError(f"{path} cannot be written ({error.strerror}).") from None
     return len(known)
@@ -76,27 +79,19 @@ def _usual(requests: Sequence[Measured]) -> Usual:
         for each in requests
         if each.passes.microseconds
     ]
+    busy = busy_seconds(requests)
     return Usual(
         round_seconds=_quantile(passes, 0.5),
         time_per_token_p50=_quantile(times, 0.5),
         time_per_token_p95=_quantile(times, 0.95),
         time_to_first_token_p50=_quantile(firsts, 0.5),
-        tokens_per_second=_service_rate(requests),
+        tokens_per_second=sum(each.output_tokens for each in requests) / busy if busy else None,
         requests=len(requests),
     )
 
 
 def _quantile(values: Sequence[float], share: float) -> float | None:
     return quantile(values, share) if values else None
-
-
-def _service_rate(requests: Sequence[Measured]) -> float | None:
-    """Return tokens a second in which any of the requests ran."""
-    busy, until = 0.0, 0.0
-    for begun, ended in sorted((each.started_at, each.started_at + each.duration) for each in requests):
-        busy += max(ended - max(begun, until), 0.0)
-        until = max(until, ended)
-    return sum(each.output_tokens for each in requests) / busy if busy else None
 
 
 def _host_at(samples: Sequence[HostSample], at: float) -> HostSample:

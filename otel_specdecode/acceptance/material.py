@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
-from otel_specdecode.acceptance.prompts import Tier
-from otel_specdecode.thresholds import thresholds
 from otel_specdecode.tiny_pair.training.corpus import ANIMALS, COLOURS, FOODS, NAMES, NOUNS, PLACES, VERBS, fables
 
 Material = Literal["prose", "log", "records", "code"]
@@ -24,12 +22,6 @@ def estimated_tokens(text: str) -> int:
     What an engine counts is up to a quarter off of it for the material here, and more for other texts and languages.
     """
     return len(_PIECE.findall(text))
-
-
-def tier_of(tokens: int) -> Tier:
-    """Return the context tier of an input of so many tokens."""
-    bounds = thresholds()["context_tier"]
-    return "short" if tokens <= bounds["short"] else "mid" if tokens <= bounds["mid"] else "long"
 
 
 def material(kind: Material, tokens: int, seed: str) -> str:

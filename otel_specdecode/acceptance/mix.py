@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib import resources
 from typing import Any, Final
 
+from otel_specdecode.acceptance.checked_mix import checked
 from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.input_files import StrPath
 from otel_specdecode.acceptance.material import MATERIALS, Material, material
+from otel_specdecode.acceptance.prompt_files import read_prompts
 from otel_specdecode.acceptance.prompt_shape import nearest, read_prompt
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.tiny_mix import tiny
@@ -25,7 +28,7 @@ _PLACE: Final = re.compile(rf"\{{({'|'.join(MATERIALS)}) (\d+)\}}")
 
 
 def bundled(name: str) -> tuple[Prompt, ...]:
-    """Return the prompts of a mix: `default`, or `tiny` for the tiny pair.
+    """Return the prompts of a mix: `default`, `checked`, or `tiny` for the tiny pair.
 
     Raises:
         AcceptanceError: There is none of this name.
@@ -34,6 +37,24 @@ def bundled(name: str) -> tuple[Prompt, ...]:
     if name not in MIXES:
         raise AcceptanceError(f"there is no mix {name!r}{nearest(name, MIXES)}; the mixes are {', '.join(MIXES)}")
     return MIXES[name]()
+
+
+def gathered(files: Sequence[StrPath], mixes: Iterable[str]) -> tuple[Prompt, ...]:
+    """Return the prompts of files and of mixes together.
+
+    Raises:
+        AcceptanceError: A file cannot be used, there is no such mix, or a prompt of both has the same id.
+        ModuleNotFoundError: The extra [acceptance] is not installed.
+    """
+    own = read_prompts(files)
+    taken = {prompt.id for prompt in own}
+    found = [prompt for name in dict.fromkeys(mixes) for prompt in bundled(name)]
+    twice = next((prompt.id for prompt in found if prompt.id in taken), None)
+    if twice is not None:
+        raise AcceptanceError(
+            f"id {twice} is in a prompt file and in a mix: rename it in the file, or leave out the mix"
+        )
+    return (*own, *found)
 
 
 @cache
@@ -60,5 +81,9 @@ def _filled(text: str, seed: str) -> str:
     return _PLACE.sub(lambda place: material(kinds[place[1]], int(place[2]), f"{seed}-{place.start()}"), text)
 
 
-MIXES: Final[dict[str, Callable[[], tuple[Prompt, ...]]]] = {"default": partial(_of_file, "default"), "tiny": tiny}
+MIXES: Final[dict[str, Callable[[], tuple[Prompt, ...]]]] = {
+    "default": partial(_of_file, "default"),
+    "tiny": tiny,
+    "checked": checked,
+}
 """Makes each mix, by its name."""

@@ -7,10 +7,11 @@ from pathlib import PurePath
 from typing import Final
 
 from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes, told_line
-from otel_specdecode.acceptance.material import estimated_tokens, tier_of
+from otel_specdecode.acceptance.material import estimated_tokens
 from otel_specdecode.acceptance.prompt_files import PromptError
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.records import Kind
+from otel_specdecode.generation.judgement import context_tier
 
 _BLANK: Final = re.compile(r"\n[ \t\r]*\n")
 
@@ -51,7 +52,7 @@ def prompts_of_text(
             id=f"{stem}-{number}",
             text=None if chat else part,
             messages=({"role": "user", "content": part},) if chat else None,
-            tier=tier_of(estimated_tokens(part)),
+            tier=context_tier(estimated_tokens(part)),
             kind=kind,
             max_tokens=max_tokens,
         )

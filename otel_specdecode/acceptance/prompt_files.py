@@ -11,6 +11,7 @@ from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes, json_of, told_line
 from otel_specdecode.acceptance.prompt_shape import read_prompt, written
 from otel_specdecode.acceptance.prompts import Prompt
+from otel_specdecode.acceptance.report.writing import write_all
 from otel_specdecode.identity.canonical import sha256_of
 
 
@@ -137,22 +138,16 @@ def write_prompts(path: StrPath, prompts: Iterable[Prompt], *, force: bool = Fal
         AcceptanceError: It is there already, or cannot be written.
     """
     text = prompt_lines(prompts)
-    target = Path(path)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         if force:
-            aside.write_text(text, encoding="utf-8", newline="\n")
-            aside.replace(target)
+            write_all({Path(path): text})
         else:
-            _write_new(target, text)
+            _write_new(Path(path), text)
     except FileExistsError:
         raise AcceptanceError(f"{path} is there already: name another file, or say --force") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
         raise AcceptanceError(f"{path} cannot be written: {reason}") from None
-    finally:
-        if force:
-            aside.unlink(missing_ok=True)
 
 
 def _write_new(path: Path, text: str) -> None:

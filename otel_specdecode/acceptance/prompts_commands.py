@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_specdecode.acceptance.commands import told
+from otel_specdecode.acceptance.ending import told
 
 if TYPE_CHECKING:
     from otel_specdecode.acceptance.prompts import Prompt
@@ -115,7 +115,7 @@ def from_spans(files: tuple[str, ...], output: str, bins: int, seed: int, force:
 @click.option("-o", "--output", metavar="OUT", type=click.Path(), help="A file to write, instead of the screen.")
 @_FORCE
 def show_mix(name: str, output: str | None, force: bool) -> None:
-    """Write out a mix that comes with the package, `default` or `tiny`, to read or to start from."""
+    """Write out a mix that comes with the package, to read or to start from: `default`, `checked` or `tiny`."""
     if force and output is None:
         raise click.UsageError("--force says that the file of --output may be replaced")
     with _every_line_told():

@@ -76,7 +76,7 @@ class Measured:
         kind: Of its prompt.
         repeat: How often this arm had run this prompt before.
         phase: `warm_up` requests count for nothing.
-        started_at: Seconds since the epoch.
+        started_at: When it was asked for, in seconds since the epoch.
         weight: Of its prompt.
         trace_id: 32 hex digits.
         manifest_id: Of what ran.
@@ -154,6 +154,11 @@ class Measured:
     def compared(self) -> int:
         """Proposed tokens that were compared with an emitted one."""
         return self.accepted + self.rejected
+
+    @property
+    def ended_at(self) -> float:
+        """Seconds since the epoch; what it waited for others before its first resume is no part of its duration."""
+        return self.started_at + (self.queued or 0.0) + self.duration
 
 
 @dataclass(frozen=True, slots=True)

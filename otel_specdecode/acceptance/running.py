@@ -94,6 +94,11 @@ def sweep(setting: Setting, levers: Levers, step: Step | None = None) -> bool:
     Raises:
         AcceptanceError: It cannot be run; the text says what to do.
     """
+    if levers.max_seconds is not None and levers.max_seconds <= levers.warm_up:
+        raise AcceptanceError(
+            f"the sweep may take {levers.max_seconds:g} s, and its warm-up alone takes {levers.warm_up:g} s: give it "
+            "more time, or a shorter warm-up."
+        )
     asked = {name: value for name, value in asdict(levers).items() if name not in ("warm_up", "max_seconds")}
     with _run(setting, "sweep", levers.arms(), asked, asdict(levers)) as (measurer, book):
         return Sweep(levers, setting.prompts, measurer, book, REAL_CLOCK, step).run()
@@ -136,6 +141,8 @@ def _run(
             try:
                 if changed:
                     book.note(Note(book.now(), "changed", "; ".join(changed)))
+                for arm in arms:
+                    book.add_arm(arm)  # one that another run --anyway did not have
                 host.start()
                 yield Measurer(session, witness), book
             finally:
@@ -176,6 +183,8 @@ def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> lis
         begin(setting.folder, head)
         return []
     before = read_run(setting.folder).head
+    if before.kind != head.kind:
+        raise AcceptanceError(f"{setting.folder} holds a {before.kind}, not a {head.kind}: name another folder.")
     found = differences(before.manifest, head.manifest)
     found += differences({name: before.options.get(name) for name in asked}, asked)
     if found and not setting.anyway:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from otel_specdecode.acceptance.book import Book
@@ -17,6 +18,9 @@ from otel_specdecode.acceptance.sweep import MOST_FAILURES, Clock, Runs, job_id
 from otel_specdecode.acceptance.workers import run_jobs
 
 Shape = Literal["steady", "poisson", "bursts"]
+
+_LONGEST_SLEEP = 0.5
+"""Seconds after which a thread that waits for a request's time sees that the soak is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,9 @@ class Soak:
             step: Is told after each request how many seconds are over, and of how many; None: nobody is.
         """
         self._plan = plan
-        self._prompts = tuple(prompts)
+        self._weights = [each.weight for each in prompts]
+        # What is asked as often as it weighs weighs no more than others in figures.
+        self._prompts = tuple(replace(each, weight=1.0) for each in prompts)
         self._runs = runs
         self._book = book
         self._clock = clock
@@ -116,15 +122,29 @@ class Soak:
 
     def _stretch(self, arm: Arm, seconds: float, phase: Phase, load: Load) -> None:
         """Run an arm for so long; a request that has begun is let come to its end."""
-        run_jobs(self._arrivals(arm, phase, load, seconds), arm.concurrency, self._runs.run, self._keep)
+        stopped = threading.Event()
+        arrivals = self._arrivals(arm, phase, load, seconds, stopped)
+        run_jobs(arrivals, arm.concurrency, self._runs.run, self._keep, stopped)
 
-    def _arrivals(self, arm: Arm, phase: Phase, load: Load, seconds: float) -> Iterator[Job]:
-        """Yield requests as their time comes, and one at least."""
+    def _arrivals(self, arm: Arm, phase: Phase, load: Load, seconds: float, stopped: threading.Event) -> Iterator[Job]:
+        """Yield requests as their time comes, and one at least; of those that count, one as the time is over.
+
+        So a stretch is as long as was asked for by its requests alone. Those whose time came while all threads were
+        busy are left out where the time is over.
+        """
         until = self._clock.now() + seconds
-        for due in self._times(arm, load, until):
-            self._clock.sleep(max(due - self._clock.now(), 0.0))
+        for number, due in enumerate(self._times(arm, load, until)):
+            self._wait(due, stopped)
+            if number and self._clock.now() >= until:
+                break
             yield self._job(arm, phase)
-        self._clock.sleep(max(until - self._clock.now(), 0.0))
+        self._wait(until, stopped)
+        if phase == "measured":
+            yield self._job(arm, phase)
+
+    def _wait(self, until: float, stopped: threading.Event) -> None:
+        while (left := until - self._clock.now()) > 0 and not stopped.is_set():
+            self._clock.sleep(min(left, _LONGEST_SLEEP))
 
     def _times(self, arm: Arm, load: Load, until: float) -> Iterator[float]:
         """Yield when requests are due."""
@@ -144,7 +164,7 @@ class Soak:
 
     def _job(self, arm: Arm, phase: Phase) -> Job:
         self._number += 1
-        (prompt,) = self._random.choices(self._prompts, [each.weight for each in self._prompts])
+        (prompt,) = self._random.choices(self._prompts, self._weights)
         name = job_id("soak", self._book.head.run_id, str(self._number))
         repeat = self._asked[phase, arm.name, prompt.id]
         self._asked[phase, arm.name, prompt.id] += 1

@@ -87,14 +87,6 @@ def slope(times: Sequence[float], values: Sequence[float]) -> Estimate | None:
     return Estimate(float(found.slope), float(found.low_slope), float(found.high_slope), len(times))
 
 
-def share_difference(first: Sequence[bool], second: Sequence[bool]) -> Estimate | None:
-    """Return by how much the share of successes rises from one to the other, pair by pair; None of no pairs."""
-    if not len(first):
-        return None
-    differences = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    return _with_interval(float(differences.mean()), differences, statistic=np.mean)
-
-
 def _ratio(numerators: Any, denominators: Any, axis: int = -1) -> Any:
     return numerators.sum(axis=axis) / denominators.sum(axis=axis)
 

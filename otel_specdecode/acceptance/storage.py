@@ -65,6 +65,8 @@ class RunWriter:
         file = self._files[_KINDS[type(line)]]
         try:
             with self._adding:
+                if not os.fstat(file.fileno()).st_nlink:
+                    raise AcceptanceError(f"{self._folder} was removed while it was written to: begin another run.")
                 _add(file, sealed(_short(line)))
         except OSError as error:
             raise AcceptanceError(
@@ -94,9 +96,11 @@ def begin(folder: Path, head: RunHead) -> None:
                 file.write(sealed(to_builtins(head)))
                 file.flush()
                 os.fsync(file.fileno())
-            aside.replace(folder / HEAD)
+            _place(aside, folder / HEAD)
         finally:
             aside.unlink(missing_ok=True)
+    except FileExistsError:
+        raise AcceptanceError(f"{folder} cannot be written: it is a file, or another run began in it.") from None
     except OSError as error:
         raise AcceptanceError(_cannot("written", folder, error)) from None
 
@@ -194,6 +198,16 @@ def _open_to_add(path: Path) -> BinaryIO:
         file.close()
         raise
     return file
+
+
+def _place(aside: Path, path: Path) -> None:
+    """Give a file its name unless another process gave it to one of its own meanwhile."""
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system that has no links
+        aside.replace(path)
 
 
 def _add(file: BinaryIO, line: bytes) -> None:

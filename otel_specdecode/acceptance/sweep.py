@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -111,7 +112,7 @@ class Sweep:
         self._book = book
         self._clock = clock
         self._step = step
-        self._failures = 0
+        self._failures: Counter[str] = Counter()
         self._done = 0
         self._total = len(levers.arms()) * len(self._prompts) * levers.repeats
         self._began = clock.now()
@@ -215,12 +216,11 @@ class Sweep:
 
     def _poor_bucket(self, best: Arm) -> str | None:
         """Return why nothing more is tuned: a context bucket accepts too little even at the best draft length."""
-        bound, enough = thresholds()["sweep"]["tuning_accept_rate"], thresholds()["samples"]["rounds"]
+        bound = thresholds()["sweep"]["tuning_accept_rate"]
         requests = self._book.run().of(best)
         for tier in dict.fromkeys(map(tier_of, requests)):
-            chosen = [each for each in requests if in_tier(tier)(each)]
-            rate = _accept_rate(chosen)
-            if rate is not None and rate < bound and sum(each.rounds for each in chosen) >= enough:
+            rate = _accept_rate(list(filter(in_tier(tier), requests)))
+            if rate is not None and rate < bound:
                 return f"accept rate {rate:.2f} in {tier} contexts at {best.name}, below {bound}"
         return None
 
@@ -262,8 +262,8 @@ class Sweep:
 
     def _keep(self, result: Measured) -> None:
         self._book.add(result)
-        self._failures = 0 if result.error is None else self._failures + 1
-        if self._failures >= MOST_FAILURES:
+        self._failures[result.arm] = 0 if result.error is None else self._failures[result.arm] + 1
+        if self._failures[result.arm] >= MOST_FAILURES:
             raise AcceptanceError(
                 f"{MOST_FAILURES} requests of {result.arm} failed one after the other, the last with {result.error}. "
                 "`otel-specdecode doctor --model ... --draft ...` says what is wrong with a pair."

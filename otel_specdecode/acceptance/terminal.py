@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -32,7 +34,7 @@ def progress(title: str) -> Iterator[Step]:
     console = make_console()
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
+        with Progress(*columns, TimeRemainingColumn(), TextColumn("left"), console=console) as bar:
             task = bar.add_task(title, total=None)
             yield lambda done, total: bar.update(task, completed=min(done, total), total=total)
         return
@@ -43,7 +45,9 @@ def progress(title: str) -> Iterator[Step]:
         tenths = int(done * 10 / total) if total else 0
         if tenths > shown:
             shown = tenths
-            say(console, f"{title}: {done:.0f} of {total:.0f}")
+            # A reader that went away, as `head` does, does not end the run; Rich ends the process from 13.8 on.
+            with suppress(BrokenPipeError, SystemExit):
+                say(console, f"{title}: {done:.0f} of {total:.0f}")
 
     yield step
 
@@ -61,8 +65,10 @@ def show_run(folder: Path) -> None:
         say(console, sentence)
     for fault in run.faults:
         say(console, f"Could not be read: {fault}", "yellow")
-    say(console, f"Next: otel-specdecode report {folder} -o report.html")
-    say(console, f"      otel-specdecode gates init -o gates.toml && otel-specdecode gate {folder} --policy gates.toml")
+    quoted = shlex.quote(str(folder))
+    say(console, f"Next: otel-specdecode report {quoted} -o report.html")
+    say(console, "      otel-specdecode gates init -o gates.toml")
+    say(console, f"      otel-specdecode gate {quoted} --policy gates.toml")
 
 
 def endurance_told(run: Run) -> list[str]:
@@ -88,7 +94,8 @@ def _memory_told(found: Endurance) -> str:
 def _slowing_told(found: Endurance) -> str:
     words = {"yes": "slows down", "no": "does not slow down", "too short to tell": "was watched too briefly to tell"}
     trend = found.slowing
-    rise = "" if trend.rose is None else f"; time per token rose by {trend.rose:+.1%} over {found.seconds / 60:.0f} min"
+    span = f"{found.seconds / 60:.0f} min" if found.seconds >= 120 else f"{found.seconds:.0f} s"
+    rise = "" if trend.rose is None else f"; time per token changed by {trend.rose:+.1%} over {span}"
     heat = (
         "heat is not known" if found.throttled_seconds is None else f"{found.throttled_seconds:.0f} s throttled by heat"
     )
@@ -100,7 +107,7 @@ def _mebibytes(value: float | None) -> str:
 
 
 def _table(run: Run) -> Table:
-    table = Table(title=f"Run {run.head.run_id}", title_justify="left")
+    table = Table(title=f"Run {run.head.run_id}", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in (
         "arm",
         "requests",
@@ -111,13 +118,13 @@ def _table(run: Run) -> Table:
         "round p95, ms",
         "peak RSS, MiB",
     ):
-        table.add_column(name, justify="left" if name == "arm" else "right")
+        table.add_column(name, justify="left" if name == "arm" else "right", no_wrap=name in ("requests", "speed-up"))
     for arm in run.head.arms:
         found = arm_figures(run, arm)
         if not found.requests and not found.failed:
             continue
         table.add_row(
-            arm.name,
+            escape(arm.name),
             f"{found.requests}" + (f" (+{found.failed} failed)" if found.failed else ""),
             _number(found.tokens_per_second, 1),
             _number(speed_up(run, arm), 1, 2, interval=True) if arm.speculative else NOT_MEASURED,

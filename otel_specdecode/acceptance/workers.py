@@ -11,7 +11,11 @@ from otel_specdecode.acceptance.records import Measured
 
 
 def run_jobs(
-    jobs: Iterable[Job], at_once: int, run: Callable[[Job, int], Measured], keep: Callable[[Measured], None]
+    jobs: Iterable[Job],
+    at_once: int,
+    run: Callable[[Job, int], Measured],
+    keep: Callable[[Measured], None],
+    stopped: threading.Event | None = None,
 ) -> None:
     """Run all jobs and hand out each result as it comes, on the calling thread.
 
@@ -22,12 +26,13 @@ def run_jobs(
         at_once: How many at once; one runs on the calling thread.
         run: Makes a request, given it and the number of its thread.
         keep: Takes a result.
+        stopped: Is set where the rest is not to run: jobs that wait for their time no longer do then.
     """
     if at_once <= 1:
         for job in jobs:
             keep(run(job, 0))
         return
-    shared = _Shared(iter(jobs), run)
+    shared = _Shared(iter(jobs), run, stopped or threading.Event())
     threads = [
         threading.Thread(target=shared.work, args=(number,), name=f"otel-specdecode-run-{number}")
         for number in range(at_once)
@@ -45,8 +50,8 @@ def run_jobs(
 class _Shared:
     """What the threads share."""
 
-    def __init__(self, jobs: Iterator[Job], run: Callable[[Job, int], Measured]) -> None:
-        self.stopped = threading.Event()
+    def __init__(self, jobs: Iterator[Job], run: Callable[[Job, int], Measured], stopped: threading.Event) -> None:
+        self.stopped = stopped
         self._jobs = jobs
         self._asking = threading.Lock()
         self._run = run

@@ -25,7 +25,7 @@ _STYLES = {"pays": "bold green", "hurts": "bold red"}
 
 def make_console() -> Console:
     """Return a console that wraps at the terminal's width, and not at all elsewhere."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return Console(highlight=False, width=None if sys.stdout and sys.stdout.isatty() else _PIPE_WIDTH)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -51,6 +51,7 @@ def keep(folder: Path) -> Path:
         (("sweep", "--model", "m", "--draft", "a", "--draft", "b"), "each is --draft LABEL=MODEL"),
         (("sweep", "--model", "m", "--draft", "x=a", "--draft", "x=b"), "two drafts are called x"),
         (("sweep", *PAIR, "--prompts", "missing.jsonl"), "missing.jsonl"),
+        (("sweep", *PAIR, "--mix", "chekced"), "there is no mix 'chekced'; did you mean checked?"),
         (("soak", *PAIR, "--shape", "poisson"), "--per-minute goes with --shape poisson or bursts"),
         (("soak", *PAIR, "--per-minute", "3"), "--per-minute goes with --shape poisson or bursts"),
         (("soak", "--model", "m", "--draft", "x=a", "--draft", "y=b"), "a soak takes one --draft"),

@@ -116,6 +116,6 @@ def test_a_soak_says_it_in_sentences_and_a_sweep_says_nothing() -> None:
 
     assert told[0].startswith("k=4: resident memory grows, by +10")
     assert told[0].endswith("] MiB an hour.")
-    assert told[1].startswith("k=4: the machine does not slow down; time per token rose by ")
+    assert told[1].startswith("k=4: the machine does not slow down; time per token changed by ")
     assert told[1].endswith(" over 60 min; 0 s throttled by heat.")
     assert endurance_told(fake_run((ARM,), prompts(1))) == []

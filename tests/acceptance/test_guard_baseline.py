@@ -41,6 +41,13 @@ def test_requests_at_once_are_a_band_of_their_own() -> None:
     assert baseline_of(run)[SHORT._replace(band="4")].tokens_per_second
 
 
+def test_requests_that_wait_for_each_other_run_one_at_a_time() -> None:
+    run = fake_run(arms([4], concurrency=4), prompts(20), World(), manifest=MANIFEST_OF_TINY)
+    waiting = replace(run, results=tuple(replace(each, queued=1.0) for each in run.results))
+
+    assert {each.band for each in baseline_of(waiting)} == {"1"}
+
+
 def test_another_state_of_the_machine_is_a_condition_of_its_own() -> None:
     run = fake_run(arms([4]), prompts(10), World(), repeats=6)
     middle = run.results[len(run.results) // 2].started_at

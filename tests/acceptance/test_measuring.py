@@ -44,7 +44,7 @@ def test_what_is_measured_is_what_the_span_says(measurer: tuple[Measurer, Witnes
     spans: list[dict[str, object]] = []
     measuring, witness = measurer
     take = witness.take
-    witness.take = lambda name: (seen := take(name), spans.append(seen.attributes))[0]  # type: ignore[method-assign]
+    witness.take = lambda name, **more: (seen := take(name, **more), spans.append(seen.attributes))[0]  # type: ignore[method-assign]
     try:
         found = measuring.run(job(Arm(k)))
     finally:

@@ -14,10 +14,11 @@ pytest.importorskip("jsonschema", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.checks import passes
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.material import MATERIALS, Material, estimated_tokens, material, tier_of
-from otel_specdecode.acceptance.mix import MIXES, bundled
+from otel_specdecode.acceptance.material import MATERIALS, Material, estimated_tokens, material
+from otel_specdecode.acceptance.mix import MIXES, bundled, gathered
 from otel_specdecode.acceptance.prompt_files import prompts_digest, read_prompts, write_prompts
 from otel_specdecode.acceptance.prompts import Prompt
+from otel_specdecode.generation.judgement import context_tier
 from otel_specdecode.tiny_pair import model_path
 
 BEYOND = {"summary-sky", "list-json", "list-twenty", "repeat-goat", "repeat-key", "count-7-22", "story-hen"}
@@ -45,7 +46,7 @@ def test_the_default_mix_has_every_kind_in_every_tier() -> None:
 def test_prompts_of_the_default_mix_are_in_the_tier_that_they_say_with_room_to_spare() -> None:
     for prompt in bundled("default"):
         tokens = estimated_tokens(text_of(prompt))
-        assert tier_of(round(tokens * 0.8)) == tier_of(round(tokens * 1.25)) == prompt.tier, prompt.id
+        assert context_tier(round(tokens * 0.8)) == context_tier(round(tokens * 1.25)) == prompt.tier, prompt.id
 
 
 def test_every_place_of_the_default_mix_is_filled() -> None:
@@ -90,12 +91,28 @@ def test_a_mix_stays_what_it_is() -> None:
     assert {name: prompts_digest(bundled(name))[:16] for name in MIXES} == {
         "default": "53f4f8716febc54e",
         "tiny": "7b55fb68b0de952a",
+        "checked": "02ffa560b5673842",
     }
 
 
 def test_a_mix_that_is_not_there_is_told() -> None:
     with pytest.raises(AcceptanceError, match=r"^there is no mix 'defalt'; did you mean default\?"):
         bundled("defalt")
+
+
+def test_files_and_mixes_are_asked_together_each_mix_once(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"id": "own", "prompt": "hello"}\n')
+    found = gathered([path], ["checked", "default", "checked"])
+    assert found == (*read_prompts([path]), *bundled("checked"), *bundled("default"))
+    assert len({prompt.id for prompt in found}) == len(found)
+
+
+def test_an_id_of_a_file_that_a_mix_has_too_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    write_prompts(path, bundled("tiny")[:1])
+    with pytest.raises(AcceptanceError, match=r"^id code-scale-rows is in a prompt file and in a mix: rename it"):
+        gathered([path], ["tiny"])
 
 
 @pytest.mark.parametrize("kind", MATERIALS)

@@ -93,7 +93,7 @@ def test_show_mix_prints_a_mix_or_writes_it() -> None:
 def test_a_mix_that_is_not_there_is_told() -> None:
     result = invoke("show-mix", "tny")
     assert result.exit_code == 1
-    assert result.stderr == "Error: there is no mix 'tny'; did you mean tiny?; the mixes are default, tiny\n"
+    assert result.stderr == "Error: there is no mix 'tny'; did you mean tiny?; the mixes are default, tiny, checked\n"
 
 
 @pytest.mark.parametrize(

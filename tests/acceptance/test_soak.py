@@ -39,8 +39,8 @@ def test_the_baseline_runs_first_and_each_stretch_is_as_long_as_asked_for(tmp_pa
     run = soaked(tmp_path, FakeRuns())
 
     assert list(dict.fromkeys(each.arm for each in run.measured)) == ["ar", "k=4"]
-    assert 200 <= span(run.of("ar")) < 205
-    assert 600 <= span(run.of("k=4")) < 605
+    assert 200 <= span(run.of("ar")) < 208
+    assert 600 <= span(run.of("k=4")) < 608
     warm = tuple(each for each in run.results if each.phase == "warm_up")
     assert {each.arm for each in warm} == {"ar", "k=4"}
     assert 60 <= span(warm) < 66
@@ -68,14 +68,28 @@ def test_bursts_come_together_so_often_a_minute(tmp_path: Path) -> None:
     plan = replace(PLAN, arm=arm, baseline_seconds=0.0, warm_up=0.0, load=Load("bursts", 2.0))
     run = soaked(tmp_path, FakeRuns(), plan)
 
-    assert len(run.of(arm)) == 3 * 20
+    assert len(run.of(arm)) == 3 * 20 + 1
+
+
+@pytest.mark.parametrize("load", [Load("poisson", 0.5), Load("bursts", 0.4)])
+def test_a_load_that_pauses_is_as_long_as_asked_for_by_its_requests_too(tmp_path: Path, load: Load) -> None:
+    run = soaked(tmp_path, FakeRuns(), replace(PLAN, load=load))
+
+    assert span(run.of("ar")) >= 200
+    assert span(run.of("k=4")) >= 600
+
+
+def test_a_load_that_is_too_much_ends_in_time(tmp_path: Path) -> None:
+    run = soaked(tmp_path, FakeRuns(), replace(PLAN, load=Load("poisson", 6000.0)))
+
+    assert 600 <= span(run.of("k=4")) < 608
 
 
 def test_a_target_alone_has_no_stretch_before_it(tmp_path: Path) -> None:
     run = soaked(tmp_path, FakeRuns(), replace(PLAN, arm=Arm(0)))
 
     assert {each.arm for each in run.results} == {"ar"}
-    assert 600 <= span(run.measured) < 605
+    assert 600 <= span(run.measured) < 608
 
 
 def test_prompts_come_as_often_as_their_weight_says(tmp_path: Path) -> None:
@@ -84,6 +98,7 @@ def test_prompts_come_as_often_as_their_weight_says(tmp_path: Path) -> None:
 
     counts = Counter(each.prompt for each in run.results)
     assert counts[PROMPTS[0].id] > 5 * counts[PROMPTS[1].id]
+    assert {each.weight for each in run.results} == {1.0}  # or figures would weigh it twice
 
 
 def test_no_two_requests_share_an_id_and_no_repeat_of_a_prompt_a_seed(tmp_path: Path) -> None:

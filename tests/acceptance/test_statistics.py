@@ -15,7 +15,6 @@ from otel_specdecode.acceptance.statistics import (
     median,
     quantile,
     ratio_of_sums,
-    share_difference,
     slope,
 )
 
@@ -34,7 +33,6 @@ def test_nothing_comes_of_nothing() -> None:
     assert ratio_of_sums([1.0], [0.0]) is None
     assert quantile([], 0.5) is None
     assert mean([]) is None
-    assert share_difference([], []) is None
     assert slope([1.0] * 10, [1.0] * 10) is None
 
 
@@ -118,12 +116,7 @@ def test_noise_without_a_slope_is_not_told_from_none() -> None:
     assert found.low < 0 < found.high
 
 
-def test_a_difference_of_shares_counts_pairs() -> None:
-    first = [True] * 90 + [False] * 10
-    second = [True] * 85 + [False] * 15
-    found = share_difference(first, second)
-    assert found is not None
-    assert found.value == pytest.approx(-0.05)
-    assert found.samples == 100
-    assert found.high is not None
-    assert found.high < 0.005
+def test_a_median_interval_is_that_of_the_tables() -> None:
+    """Of 20 samples the 6th and the 15th, which hold the median with a chance of 0.959."""
+    found = quantile([float(each) for each in range(1, 21)], 0.5)
+    assert found == Estimate(10.5, 6.0, 15.0, 20)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -169,6 +170,23 @@ def test_a_full_disk_is_told_and_keeps_what_was_written(folder: Path) -> None:
     writer.close()
 
     assert (folder / RESULTS).read_bytes() == before
+
+
+def test_of_a_line_for_which_there_is_no_room_nothing_stays(folder: Path) -> None:
+    writer = RunWriter(folder)
+    writer.add(request(1))
+    size, limits = (folder / RESULTS).stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, limits[1]))  # room for half a line
+    try:
+        with pytest.raises(AcceptanceError, match="What ended before is kept"):
+            writer.add(request(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (folder / RESULTS).stat().st_size == size
+    writer.add(request(2))
+    writer.close()
+
+    assert (read_run(folder).results, read_run(folder).faults) == ((request(1), request(2)), ())
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

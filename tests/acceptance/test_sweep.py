@@ -215,6 +215,24 @@ def test_requests_that_fail_one_after_the_other_end_it(tmp_path: Path) -> None:
     assert len(read_run(tmp_path).of("k=2")) == len(PROMPTS)
 
 
+def test_an_arm_that_always_fails_ends_it_also_where_others_come_between(tmp_path: Path) -> None:
+    class Failing(FakeRuns):
+        def run(self, job: Job, thread: int = 0):
+            made = super().run(job, thread)
+            return replace(made, error="ValueError") if job.arm.name == "k=3" and job.phase == "measured" else made
+
+    with pytest.raises(AcceptanceError, match="3 requests of k=3 failed"):
+        swept(tmp_path, Failing(), replace(LEVERS, repeats=5), PROMPTS[:1])
+
+
+def test_single_failures_of_many_arms_do_not_end_it(tmp_path: Path) -> None:
+    class Failing(FakeRuns):
+        def run(self, job: Job, thread: int = 0):
+            return replace(super().run(job, thread), error="ValueError" if job.repeat == 1 else None)
+
+    assert [note.what for note in swept(tmp_path, Failing(), asked=PROMPTS[:1]).notes] == ["begun", "finished"]
+
+
 def test_a_failure_in_a_thread_ends_it_and_keeps_what_ended(tmp_path: Path) -> None:
     def before(job: Job) -> None:
         if job.repeat == 1 and job.phase == "measured":

@@ -40,6 +40,7 @@ def test_a_night_sweeps_soaks_judges_and_reports(tmp_path: Path) -> None:
         "MINUTES": "0.05",
         "WARM_UP": "0",
         "REPEATS": "2",
+        "DRAFT_TOKENS": "2",
         "EXTRA": f"--engine llama_cpp --prompts {prompts}",
     }
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
@@ -58,10 +59,12 @@ def test_a_night_sweeps_soaks_judges_and_reports(tmp_path: Path) -> None:
     assert {path.name for path in night.iterdir()} == {
         *("sweep", "soak", "report.html", "report.json", "report.md", "verdict.json")
     }
-    assert json.loads((night / "verdict.json").read_text())["status"] == "invalid"
+    verdict = json.loads((night / "verdict.json").read_text())
+    assert (verdict["status"], verdict["arm"]) == ("invalid", "k=2")
     runs: list[Run] = [read_run(night / name) for name in ("sweep", "soak")]
     assert [run.head.conditions["notes"] for run in runs] == [{"placement": "lab"}] * 2
     assert runs[1].head.run_id == f"{runs[0].head.run_id}-soak"
+    assert [arm.name for arm in runs[1].head.arms] == ["ar", "k=2"]
 
 
 def test_what_it_needs_is_told_where_it_is_missing() -> None:

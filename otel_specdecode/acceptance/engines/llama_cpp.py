@@ -207,8 +207,7 @@ def _converted(folder: Path, opened: ExitStack) -> Path:
         from otel_specdecode.tiny_pair import gguf
     except ImportError as error:
         raise AcceptanceError(
-            f"{_TITLE} runs the tiny pair from GGUF files, which the package gguf writes: "
-            'pip install "otel-specdecode[acceptance,llama-cpp,demo]"'
+            f"{_TITLE} runs the tiny pair from GGUF files; what writes them is missing: pip install gguf safetensors"
         ) from error
     scratch = opened.enter_context(tempfile.TemporaryDirectory(prefix="otel-specdecode-"))
     return gguf.convert(folder, Path(scratch) / f"{folder.name}.gguf", "f16")  # as the weights are stored

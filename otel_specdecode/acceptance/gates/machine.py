@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from otel_specdecode.acceptance.endurance import THROTTLED
 from otel_specdecode.acceptance.gates.reading import Case, Evidence, Reading, UnmeasuredError, of_machine
-from otel_specdecode.acceptance.gates.stretches import Stretch, stretches
+from otel_specdecode.acceptance.gates.stretches import DAY, Stretch, stretches
 from otel_specdecode.acceptance.records import Arm, HostSample, Run
 from otel_specdecode.acceptance.storage import RESULTS
 from otel_specdecode.thresholds import thresholds
-
-THROTTLED = ("serious", "critical")
-DAY = 86_400.0
 
 
 def peak_memory(case: Case) -> Reading:
@@ -168,7 +166,7 @@ def _begun(run: Run, holds: Callable[[HostSample], bool]) -> int:
 
 def _demand(case: Case, run: Run, what: str, knows: Callable[[HostSample], bool]) -> None:
     blind = max((stretch.longest_blind(knows) for stretch in stretches(run)), default=float("inf"))
-    if blind > case.validity.blind:
+    if blind > case.validity.blind or not any(map(knows, run.host)):
         raise UnmeasuredError(f"{what} of {run.head.run_id} is not known{_for(blind)}")
 
 

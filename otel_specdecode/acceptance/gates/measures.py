@@ -168,8 +168,8 @@ def _emitted_per_second(case: Case) -> Reading:
     if case.arm.concurrency == 1:
         found = ratio_of_sums([each.output_tokens for each in requests], [each.duration for each in requests])
         return case.reading(found, len(requests), "requests")
-    value = figures.arm_figures(case.run, case.arm, case.takes).emitted_per_second
-    estimate = None if value is None else Estimate(value, None, None, len(requests))
+    tokens, busy = sum(each.output_tokens for each in requests), figures.busy_seconds(requests)
+    estimate = Estimate(tokens / busy, None, None, len(requests)) if busy else None
     return case.reading(estimate, len(requests), "requests")
 
 

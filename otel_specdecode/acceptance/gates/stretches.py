@@ -8,6 +8,9 @@ from itertools import pairwise
 
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Run
 
+DAY = 86_400.0
+"""Seconds of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -51,7 +54,7 @@ def stretches(run: Run) -> tuple[Stretch, ...]:
             if (began is None or each.started_at >= began) and (ended is None or each.started_at < ended)
         )
         if requests:
-            start, end = requests[0].started_at, max(each.started_at + each.duration for each in requests)
+            start, end = requests[0].started_at, max(each.ended_at for each in requests)
             found.append(Stretch(began, start, end, requests, _around(run.host, start, end)))
     return tuple(found)
 
@@ -59,7 +62,7 @@ def stretches(run: Run) -> tuple[Stretch, ...]:
 def longest(run: Run, arm: Arm) -> float:
     """Return for how many seconds an arm ran without a break, at most."""
     found = [[each for each in stretch.requests if each.arm == arm.name] for stretch in stretches(run)]
-    spans = [max(each.started_at + each.duration for each in some) - some[0].started_at for some in found if some]
+    spans = [max(each.ended_at for each in some) - some[0].started_at for some in found if some]
     return max(spans, default=0.0)
 
 

@@ -50,12 +50,13 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
 
 def print_policy(console: Console, policy: GatesPolicy) -> None:
     """Print what a policy demands."""
-    table = Table("gate", "measure", "bound", "needs", "about", box=None, pad_edge=False, header_style="bold")
+    table = Table("gate", "bound", "needs", "about", box=None, pad_edge=False, header_style="bold")
     for name, gate in policy.gates.items():
         unit = "ratio" if gate.over_autoregressive else MEASURES[gate.measure].unit
         bound = f"{WORDS[gate.bound]} {amount(gate.limit, unit)}" if gate.enabled else "off"
         needs = f"{gate.series} x {gate.samples}" if gate.series else f"{gate.samples}"
-        table.add_row(*map(Text, (name, gate.measure, bound, needs, gate.about)))
+        about = gate.about if gate.measure == name else f"{gate.about} ({gate.measure})".lstrip()
+        table.add_row(*map(Text, (name, bound, needs, about)))
     console.print(table)
     for waiver in policy.waivers:
         console.print(Text(f"{waiver.gate} waived until {waiver.expires} by {waiver.who}: {waiver.reason}"))

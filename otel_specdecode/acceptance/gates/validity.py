@@ -8,13 +8,14 @@ from typing import Final, Literal, NamedTuple
 
 from otel_specdecode.acceptance.frozen import NOTES
 from otel_specdecode.acceptance.gates.policy import Validity, number
-from otel_specdecode.acceptance.gates.stretches import Stretch, longest, stretches
+from otel_specdecode.acceptance.gates.stretches import DAY, Stretch, longest, stretches
 from otel_specdecode.acceptance.records import Arm, HostSample, Run
 
 Held = Literal["held", "broken", "not measured", "noted"]
 
-DAY: Final = 86_400.0
 _UNKNOWN: Final = "unknown"
+_CLOCKS_APART: Final = 600.0
+"""Seconds by which the clocks of two machines may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def _warm_up(validity: Validity, runs: tuple[_Watched, ...]) -> ValidityItem:
     times = [(each.start - (each.began or 0.0), run.run_id) for run, each in found]
     shortest, run_id = min(times)
     status: Held = "held" if shortest >= validity.warm_up else "broken"
-    return ValidityItem("warm_up", title, status, f"{shortest:.0f} s in {run_id}, the shortest of {len(times)}")
+    of = f", the shortest of {len(times)}" if len(times) > 1 else ""
+    return ValidityItem("warm_up", title, status, f"{shortest:.0f} s in {run_id}{of}")
 
 
 def _soak(validity: Validity, soak: Run | None, arm: Arm | None) -> ValidityItem:
@@ -95,8 +97,10 @@ def _soak(validity: Validity, soak: Run | None, arm: Arm | None) -> ValidityItem
         return ValidityItem("soak", title, "not measured", "no soak was given")
     lasted = 0.0 if arm is None else longest(soak, arm)
     name = "" if arm is None else f" of {arm.name}"
+    ran = ", ".join(each.name for each in soak.head.arms if each.speculative)
+    other = "" if arm is None or arm in soak.head.arms else f", which ran {ran or 'no draft'}"
     status: Held = "held" if lasted >= validity.soak else "broken"
-    return ValidityItem("soak", title, status, f"{lasted / 60:.1f} min{name} in {soak.head.run_id}")
+    return ValidityItem("soak", title, status, f"{lasted / 60:.1f} min{name} in {soak.head.run_id}{other}")
 
 
 def _state(
@@ -147,7 +151,10 @@ def _age(validity: Validity, runs: tuple[Run, ...], now: float) -> ValidityItem:
     times = [each.started_at for run in runs for each in run.measured]
     if not times:
         return ValidityItem("age", title, "not measured", "there is no result")
-    days = (now - min(times)) / DAY
+    days, ahead = (now - min(times)) / DAY, max(times) - now
+    if ahead > _CLOCKS_APART:
+        why = f"the newest is from {ahead / DAY:.1f} days ahead of now: a clock was, or is, wrong"
+        return ValidityItem("age", title, "broken", why)
     status: Held = "held" if days <= validity.max_age else "broken"
     return ValidityItem(
         "age", title, status, f"the oldest is {days:.1f} days old{'' if status == 'held' else ': expired'}"
@@ -196,8 +203,8 @@ def _unless_blind(
         blind = max((each.longest_blind(knows) for each in run.stretches), default=None)
         if blind is None:
             return ValidityItem(name, title, "not measured", f"{run.run_id} has no request that counts")
-        if blind > validity.blind:
-            known = any(map(knows, run.samples))
+        known = any(map(knows, run.samples))
+        if blind > validity.blind or not known:
             why = f"not known for {blind:.0f} s of {run.run_id}" if known else f"not known in {run.run_id}"
             return ValidityItem(name, title, "not measured", why)
     return ValidityItem(name, title, "held", seen)

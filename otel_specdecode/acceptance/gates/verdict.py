@@ -283,5 +283,5 @@ def _advice(advice: Knee, status: Status, reasons: tuple[str, ...]) -> str:
     if status == "accepted" or advice.stay:
         return advice.why
     word = "" if status == "rejected" else " for now"
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     return f"Stay on autoregressive decoding{word}: {reasons[0]}{more}."

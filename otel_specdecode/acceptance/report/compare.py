@@ -11,7 +11,7 @@ from otel_specdecode.acceptance.figures import ArmFigures, arm_figures, speed_up
 from otel_specdecode.acceptance.frozen import differences
 from otel_specdecode.acceptance.records import Arm, Measured, Run
 from otel_specdecode.acceptance.report.same_weights import Fact, facts
-from otel_specdecode.acceptance.statistics import Estimate, ratio_of_sums, share_difference
+from otel_specdecode.acceptance.statistics import Estimate, mean, ratio_of_sums
 
 _MOST_NAMED = 12
 
@@ -177,12 +177,10 @@ def _mean(requests: Sequence[Measured], take: Callable[[Measured], float | None]
 
 
 def _success(pairs: Sequence[tuple[list[Measured], list[Measured]]]) -> Estimate | None:
-    """Return by how much the share of passed checks rises, over requests of one prompt and one repeat."""
-    found = [
-        (before.check, after.check)
-        for one, other in pairs
-        for before in one
-        for after in other
-        if before.repeat == after.repeat and before.check is not None and after.check is not None
-    ]
-    return share_difference([before for before, _ in found], [after for _, after in found])
+    """Return by how much the share of passed checks rises; a prompt is one task, however often it ran."""
+    shares = [(_mean(one, _passed), _mean(other, _passed)) for one, other in pairs]
+    return mean([after - before for before, after in shares if before is not None and after is not None])
+
+
+def _passed(request: Measured) -> float | None:
+    return None if request.check is None else float(request.check)

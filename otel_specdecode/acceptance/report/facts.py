@@ -92,10 +92,6 @@ class Report:
         """The rows of whole arms."""
         return tuple(row for row in self.rows if row.part == "all")
 
-    def row_of(self, arm: Arm) -> Row | None:
-        """Return the row of a whole arm."""
-        return next((row for row in self.arms if row.arm == arm), None)
-
 
 def gather(
     run: Run,

@@ -27,12 +27,6 @@ class Headline:
     missing: tuple[str, ...]
 
 
-def headline(run: Run, verdict: Verdict | None) -> str | list[str]:
-    """Return the headline of a run, or what is missing for one."""
-    found = headline_of(run, verdict)
-    return list(found.missing) if found.text is None else found.text
-
-
 def chosen_arm(run: Run, verdict: Verdict | None) -> Arm | None:
     """Return the arm that was judged, or else the fastest."""
     if verdict is not None and verdict.arm is not None:

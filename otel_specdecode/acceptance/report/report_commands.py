@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from otel_specdecode.acceptance.commands import told
+from otel_specdecode.acceptance.ending import told
 from otel_specdecode.acceptance.gates_commands import PRESETS
+from otel_specdecode.acceptance.words import Finite
 
 _FOLDER = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path)
 
 
-class _Amount(click.FloatRange):
-    """A finite number above 0."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number, or fail."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-_AMOUNT = _Amount(min=0, min_open=True)
+_AMOUNT = Finite(min=0, min_open=True)
 
 
 @click.command()
@@ -71,6 +60,7 @@ def report(
     with told():
         from otel_specdecode.acceptance.report.cost import Rates
         from otel_specdecode.acceptance.report.making import PRESET, files, made
+        from otel_specdecode.demo.terminal import make_console, say
 
         rates = Rates(hourly_rate, rented_rate, rented_tokens_per_second)
         found = made(run, soak, policy, preset or PRESET, now=time.time(), arm=arm, rates=rates)
@@ -79,10 +69,13 @@ def report(
             {"html": output, "json": json_file, "csv": csv_file, "markdown": markdown_file, "badge": badge_file},
             tuple(filter(None, (run, soak))),
         )
+        console = make_console()
+    if found.verdict is not None:
+        say(console, found.verdict.reason, "bold")
     if found.headline.text is None:
         click.echo(f"no headline: missing {', '.join(found.headline.missing)}", err=True)
     else:
-        click.echo(found.headline.text)
+        say(console, found.headline.text)
     click.echo(f"Wrote {', '.join(map(str, written))}.", err=True)
 
 

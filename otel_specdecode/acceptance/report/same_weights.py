@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from otel_specdecode.acceptance.records import Measured, Run
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _MODEL = (
     ("architecture", "architecture", False),
     ("parameters", "number of weights", True),
@@ -102,5 +104,9 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_shown, value)) or "none"
     text = "not told" if value is None else str(value)
+    if _DIGEST.fullmatch(text):
+        return f"{text[:16]}..."
     return text if len(text) <= 60 else f"{text[:57]}..."

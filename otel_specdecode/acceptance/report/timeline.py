@@ -80,7 +80,7 @@ def timeline(run: Run) -> Timeline | None:
     if not run.measured:
         return None
     begun = min(each.started_at for each in run.measured)
-    lasted = max(each.started_at + each.duration for each in run.measured) - begun
+    lasted = max(each.ended_at for each in run.measured) - begun
     step = next((each for each in STEPS if lasted / each <= _MOST_WINDOWS), STEPS[-1])
     # A last window of which hardly anything is there would look like a drop.
     edges = begun + step * np.arange(max(round(lasted / step), 1) + 1)
@@ -133,8 +133,8 @@ _COUNTS: dict[str, Callable[[Measured], float]] = {
 
 def _spread(request: Measured, count: float, edges: np.ndarray) -> np.ndarray:
     """Return a request's count by window, spread evenly over its decode time."""
-    begin = request.started_at + max(request.duration - (request.decode or 0.0), 0.0)
-    end = max(request.started_at + request.duration, begin + _MOMENT)
+    begin = request.ended_at - min(request.decode or 0.0, request.duration)
+    end = max(request.ended_at, begin + _MOMENT)
     overlap = np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin), 0, None)
     spread: np.ndarray = overlap * count / (end - begin)
     return spread
@@ -143,7 +143,7 @@ def _spread(request: Measured, count: float, edges: np.ndarray) -> np.ndarray:
 def _pass_ends(request: Measured) -> np.ndarray:
     """Return when each pass ended: the last with the request, each other one by what came after it."""
     lengths = np.asarray(request.passes.microseconds, dtype=float) / MICROSECONDS
-    ends: np.ndarray = request.started_at + request.duration - (lengths.sum() - np.cumsum(lengths))
+    ends: np.ndarray = request.ended_at - (lengths.sum() - np.cumsum(lengths))
     return ends
 
 

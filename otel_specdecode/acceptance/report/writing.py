@@ -1,9 +1,10 @@
-"""Files of a report: each is written whole, or the one that was there stays."""
+"""Files that a command writes: each is written whole, or the one that was there stays."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,25 +19,42 @@ def write_all(contents: Mapping[Path, str]) -> None:
     """Write files, replacing those that are there; none of them if one cannot be written.
 
     Raises:
-        AcceptanceError: One cannot be written.
+        AcceptanceError: One cannot be written, or is a run's own.
     """
     asides: dict[Path, Path] = {}
     path = Path()
     try:
         for number, (path, text) in enumerate(contents.items()):
-            aside = path.with_name(f".{path.name}.{os.getpid()}.{number}")
-            asides[path] = aside
+            place = replaceable(path)
+            aside = place.with_name(f".{place.name}.{os.getpid()}.{number}")
+            asides[place] = aside
             aside.write_text(text, encoding="utf-8", errors="replace", newline="")
-            if path.is_dir():
-                raise IsADirectoryError(0, "it is a folder")
         for path, aside in asides.items():
             aside.replace(path)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise AcceptanceError(f"{path} cannot be written ({reason}): name another file.") from None
+        raise AcceptanceError(f"{path} cannot be written: {reason}. Name another file.") from None
     finally:
         for aside in asides.values():
-            aside.unlink(missing_ok=True)
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+
+
+def replaceable(path: Path) -> Path:
+    """Return where a file is written: where links lead to, if that is no device and no file of a run.
+
+    Raises:
+        OSError: It cannot be told.
+        AcceptanceError: It is one of these.
+    """
+    place = path.resolve()
+    if place.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    if place.exists() and not place.is_file():
+        raise AcceptanceError(f"{path} cannot be written: it is no file that can be replaced. Name another file.")
+    if place.name in EVIDENCE and (place.parent / HEAD).exists():
+        raise AcceptanceError(f"{path} is a file of a run: name another file.")
+    return place
 
 
 def evidence_digest(folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -9,12 +10,14 @@ import pytest
 pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
+from msgspec import structs
+
 from otel_specdecode.acceptance.figures import tier_of
-from otel_specdecode.acceptance.gates.policy import PRESETS
+from otel_specdecode.acceptance.gates.policy import PRESETS, GatesPolicy
 from otel_specdecode.acceptance.gates.policy_file import preset_policy
 from otel_specdecode.acceptance.records import Measured, Passes, Run
 from tests.acceptance.fakes import GIB, MANIFEST
-from tests.acceptance.gates.cases import Spoil, changed, good, on_machine, result, without
+from tests.acceptance.gates.cases import Spoil, changed, good, judged, on_machine, result, without
 
 GATES = sorted({name for preset in PRESETS for name in preset_policy(preset).gates})
 
@@ -293,3 +296,34 @@ def test_a_median_at_another_draft_length_is_of_that_arm() -> None:
 
     found = result("accept_rate_median", (replace(run, head=alone), soak), arm="k=4 t=0.7")
     assert (found.status, found.why) == ("pass", "")
+
+
+def test_a_context_tier_with_too_few_rounds_is_told_and_does_not_count() -> None:
+    run, soak = good()
+    few_of_it = without(run, lambda each: mid(each) and each.prompt not in ("mid-0", "mid-1"))
+    bad = changed(
+        few_of_it,
+        "k=4",
+        accepted=lambda each: 0 if mid(each) else each.accepted,
+        rejected=lambda each: each.compared if mid(each) else each.rejected,
+    )
+
+    found = result("accept_rate_by_context", (bad, soak))
+    assert found.status == "pass"
+    assert "mid: only " in found.why
+
+
+def test_the_first_tokens_are_dropped_whatever_the_window_says() -> None:
+    run, soak = good()
+
+    def slow_to_begin(each: Measured) -> Passes:
+        reached = itertools.accumulate(each.passes.tokens)
+        times = zip(reached, each.passes.microseconds, strict=True)
+        return Passes(each.passes.tokens, tuple(time * (50 if at < 60 else 1) for at, time in times))
+
+    slow = changed(run, "k=4", passes=slow_to_begin)
+    steady = preset_policy("balanced").gates["steady"]
+    for drop, status in ((64, "pass"), (0, "fail")):
+        gate = structs.replace(steady, window=(0, 2048), drop=drop)
+        policy = GatesPolicy(preset=None, validity=preset_policy("balanced").validity, gates={"steady": gate})
+        assert judged(policy, (slow, soak)).gates[0].status == status

@@ -14,7 +14,7 @@ from otel_specdecode.acceptance.gates.policy_file import preset_policy
 from otel_specdecode.acceptance.gates.stretches import longest, stretches
 from otel_specdecode.acceptance.gates.validity import ValidityItem, validity_of
 from otel_specdecode.acceptance.records import HostSample, Note, Run
-from tests.acceptance.fakes import BEGAN, fake_host
+from tests.acceptance.fakes import BEGAN, arms, fake_host
 from tests.acceptance.gates.cases import DAY, K4, NOW, Spoil, changed, good, judged, on_machine
 
 VALIDITY = preset_policy("balanced").validity
@@ -67,6 +67,11 @@ def resumed(warm_up: float) -> Spoil:
     return spoil
 
 
+def of_another_length(run: Run, soak: Run) -> tuple[Run, Run | None]:
+    results = tuple(replace(each, arm="k=2") if each.arm == "k=4" else each for each in soak.results)
+    return run, replace(soak, results=results, head=replace(soak.head, arms=arms([2])))
+
+
 def interrupted(run: Run, soak: Run) -> tuple[Run, Run | None]:
     at = next(each.started_at for each in soak.results if each.started_at > soak.results[-1].started_at - 1000)
     return run, replace(soak, notes=(*soak.notes, Note(at, "resumed")))
@@ -77,6 +82,7 @@ BROKEN: list[tuple[str, str, Spoil, str]] = [
     ("warm_up", "not measured", lambda run, soak: (run, replace(soak, notes=())), "nothing tells when it began"),
     ("soak", "not measured", lambda run, soak: (run, None), "no soak was given"),
     ("soak", "broken", interrupted, "min of k=4 in fake-soak"),
+    ("soak", "broken", of_another_length, "0.0 min of k=4 in fake-soak, which ran k=2"),
     ("power_source", "broken", one(power_source="battery"), "battery in 1 of"),
     ("power_source", "not measured", long(power_source="unknown"), "not known for 70 s of fake-soak"),
     (
@@ -157,6 +163,18 @@ def test_results_expire(days: float, status: str) -> None:
 
     assert found.status == status
     assert found.why.endswith("expired") == (status == "broken")
+
+
+def test_what_no_sample_tells_is_not_held_however_short_the_run() -> None:
+    run, soak = good()
+    assert soak is not None
+    short = replace(soak, results=tuple(each for each in soak.results if each.phase == "measured")[:1])
+    dumb = on_machine(short, power_source="unknown", memory_available=None)
+    found = items(run, dumb)
+
+    assert stretches(dumb)[0].end - stretches(dumb)[0].start < VALIDITY.blind
+    assert {found[each].status for each in ("power_source", "free_memory")} == {"not measured"}
+    assert found["power_source"].why == "not known in fake-soak"
 
 
 def test_what_nobody_can_read_off_a_machine_is_noted_or_not_and_does_not_count() -> None:

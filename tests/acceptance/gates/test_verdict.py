@@ -97,6 +97,14 @@ def test_a_run_that_fails_for_another_reason_stays_for_that_reason() -> None:
     assert (verdict.stay_on_ar, verdict.reason) == (True, "Stay on autoregressive decoding: swap_in failed.")
 
 
+def test_what_is_slower_is_advised_against_even_where_every_gate_that_was_asked_holds() -> None:
+    run, soak = good()
+
+    verdict = judged(some("failures"), (changed(run, "k=4", time_per_token=0.03), soak))
+    assert (verdict.status, verdict.stay_on_ar) == ("accepted", True)
+    assert verdict.reason.startswith("Stay on autoregressive decoding: the best arm, k=4, is only 0.87")
+
+
 def test_the_fastest_arm_is_judged_unless_another_is_named() -> None:
     run = fake_run(arms((2, 4)), prompts(20))
 

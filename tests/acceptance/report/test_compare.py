@@ -60,6 +60,14 @@ def test_a_machine_that_is_half_as_fast_decodes_at_half_the_speed() -> None:
     assert plain.success.value == 0
 
 
+def test_a_task_counts_once_however_often_it_ran() -> None:
+    one = fake_run(arms([4]), prompts(20, checked=True), replace(WORLD, success=1.0), repeats=3)
+    other = changed(one, lambda each: replace(each, check=each.prompt != "short-1"))
+    found = compare(one, other).arms[0].success
+
+    assert (found.value, found.samples) == (pytest.approx(-0.05), 20)
+
+
 def test_the_same_run_twice_is_one_with_an_interval_of_no_width() -> None:
     for arm in compare(run(), run()).arms:
         assert (arm.speed.value, arm.speed.low, arm.speed.high) == pytest.approx((1, 1, 1))

@@ -10,9 +10,16 @@ pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.figures import arm_figures
-from otel_specdecode.acceptance.records import Measured
-from otel_specdecode.acceptance.report.headline import headline
+from otel_specdecode.acceptance.gates.verdict import Verdict
+from otel_specdecode.acceptance.records import Measured, Run
+from otel_specdecode.acceptance.report.headline import headline_of
 from tests.acceptance.report.cases import changed, sweep, verdict_of
+
+
+def headline(run: Run, verdict: Verdict | None) -> str | list[str]:
+    """Return the headline of a run, or what is missing for one."""
+    found = headline_of(run, verdict)
+    return list(found.missing) if found.text is None else found.text
 
 
 def test_it_says_all_that_it_must() -> None:

@@ -7,9 +7,9 @@ or end with it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from otel_specdecode.acceptance.prompts import Check
@@ -19,7 +19,9 @@ UNITS: Final = (
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
 )
 TENS: Final = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_NUMBER: Final = r"\d+(?:[.,]\d+)*"
+_NAMED: Final = "|".join((*UNITS[2:], *TENS))
+_NO_NUMBER: Final = rf"(?:(?!\d|\b(?:{_NAMED})\b).)*"
+"""Text without a number. "One" is none: it is a pronoun too."""
 
 
 def in_words(number: int) -> str:
@@ -30,12 +32,12 @@ def in_words(number: int) -> str:
     return TENS[tens - 2] + (f"-{UNITS[units]}" if units else "")
 
 
-def number_check(right: int) -> Check:
-    """Return a check for a whole number above 1, in digits or, up to 99, in words."""
-    digits = rf"(?<![\w.,-]){right}(?:\.0+)?(?![\w]|[.,]\d)"
-    words = rf"\b{in_words(right).replace('-', '[- ]')}\b(?![- ](?:{'|'.join(UNITS[1:10])})\b)" if right < 100 else None
-    either = f"(?:{digits}|{words})" if words else digits
-    return Check(regex=rf"(?is)\A(?:[^\d]*?{either}|.*{either}[^\d]*\Z)")
+def number_check(right: int, *, words: bool = True) -> Check:
+    """Return a check for a whole number from 2 on: in digits or, up to 99 and unless told not to, in words."""
+    either = rf"(?<![\w.,-]){right}(?:\.0+)?(?!\w|[.,]\d)"
+    if words and right < 100:
+        either += rf"|(?<!ty[- ])\b{in_words(right).replace('-', '[- ]')}\b(?![- ](?:{'|'.join(UNITS[1:10])})\b)"
+    return Check(regex=rf"(?is)\A(?:{_NO_NUMBER}(?:{either})|.*(?:{either}){_NO_NUMBER}\Z)")
 
 
 def choice_check(right: str, others: Iterable[str]) -> Check:
@@ -59,7 +61,7 @@ def phrase_check(right: str) -> Check:
     """Return a check for some text, in which spaces may be of any width or absent around signs."""
     parts = re.findall(r"\w+|[^\w\s]", right)
     pattern = re.escape(parts[0])
-    for before, part in zip(parts, parts[1:], strict=False):
+    for before, part in pairwise(parts):
         both_words = before[-1].isalnum() and part[0].isalnum()
         pattern += (r"\s+" if both_words else r"\s*") + re.escape(part)
     end = r"(?!\w)" if parts[-1][-1].isalnum() else ""
@@ -73,5 +75,15 @@ def facts_check(facts: Iterable[str], longest: int) -> Check:
 
 
 def document_check(right: Any) -> Check:
-    """Return a check for one JSON document."""
-    return Check(json_schema={"const": json.loads(json.dumps(right))})
+    """Return a check for one JSON document, whose texts may begin with a capital letter."""
+    return Check(json_schema=_schema(right))
+
+
+def _schema(right: Any) -> dict[str, Any]:
+    if isinstance(right, dict):
+        properties = {key: _schema(value) for key, value in right.items()}
+        return {"type": "object", "required": [*right], "properties": properties, "additionalProperties": False}
+    if isinstance(right, list):
+        items = [_schema(each) for each in right]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    return {"enum": [right, right.capitalize()]} if isinstance(right, str) else {"const": right}

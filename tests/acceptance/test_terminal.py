@@ -1,0 +1,45 @@
+"""What a terminal shows of a run."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich", reason="needs the [cli] extra")
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+
+from rich.console import Console
+
+from otel_specdecode.acceptance import terminal
+from otel_specdecode.acceptance.storage import RunWriter, begin
+from tests.acceptance.fakes import arms, fake_run, prompts
+
+
+def test_a_run_fits_a_terminal_of_80_columns_and_its_commands_can_be_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs/first")
+    run = fake_run(arms([2, 4]), prompts(12))
+    begin(folder, run.head)
+    writer = RunWriter(folder)
+    for line in run.results:
+        writer.add(line)
+    writer.close()
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=80, highlight=False))
+
+    terminal.show_run(folder)
+
+    lines = [line.rstrip() for line in screen.getvalue().splitlines()]
+    assert [line for line in lines if "…" in line] == []
+    words = [len(line.split()) for line in lines if line.startswith("k=")]
+    assert words == [10, 10]  # of 8 columns, one with an interval
+    assert lines[-3:] == [
+        "Next: otel-specdecode report runs/first -o report.html",
+        "      otel-specdecode gates init -o gates.toml",
+        "      otel-specdecode gate runs/first --policy gates.toml",
+    ]
