@@ -38,6 +38,9 @@ from otel_specdecode.telemetry.tenancy import chosen_tenancy
 
 SERVICE = "otel-specdecode-bench"
 
+_running = threading.Lock()
+"""Held by the only run: two would measure each other, and the first to end would take the instrumentation away."""
+
 _logger = logging.getLogger(__name__)
 
 _BENCH = Plan(cohort="bench", as_asked=True)
@@ -151,7 +154,21 @@ def witnessed(run_id: str) -> Iterator[Witness]:
     """Instrument the engines for a run, export where the environment says so, and hand out who sees it all.
 
     A guard does not act meanwhile: a run measures what it asks for.
+
+    Raises:
+        AcceptanceError: Another run goes on in this process.
     """
+    if not _running.acquire(blocking=False):
+        raise AcceptanceError("another run goes on in this process: wait for its end, or use another process.")
+    try:
+        with _instrumented(run_id) as witness:
+            yield witness
+    finally:
+        _running.release()
+
+
+@contextmanager
+def _instrumented(run_id: str) -> Iterator[Witness]:
     witness, export, before, run_before = Witness(), Export(), planner(), declare_run(run_id)
     resource = service_resource(SERVICE, {Attr.SPECDECODE_RUN_ID: run_id})
     tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, span_limits=_WHOLE)
@@ -159,10 +176,10 @@ def witnessed(run_id: str) -> Iterator[Witness]:
     meters = MeterProvider([*export.metric_readers()], resource, shutdown_on_exit=False)
     loggers = LoggerProvider(resource, shutdown_on_exit=False)
     export.attach(tracers, loggers)
-    with _without(GUARD_POLICY):
-        otel_specdecode.instrument(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
-    plan_by(witness)
     try:
+        with _without(GUARD_POLICY):
+            otel_specdecode.instrument(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
+        plan_by(witness)
         yield witness
     finally:
         plan_by(before)
@@ -215,7 +232,7 @@ class Measurer:
             context.detach(token)
         with self._taking:
             seen = self._witness.take(job.id, failed=answer.error is not None)
-        return _measured(job, started, answer, seen, self._session.engine_peak(), self._session.queued(thread))
+        return _measured(job, started, answer, seen, self._session.engine_peak(thread), self._session.queued(thread))
 
 
 class _Answer:

@@ -106,7 +106,7 @@ class Measured:
         check: Whether the answer passed its prompt's check; None without one.
         peak_rss: Highest resident memory of the process while it ran.
         peak_footprint: Likewise of the physical footprint; macOS only.
-        engine_peak: Highest memory of the engine's own allocator since the models were loaded.
+        engine_peak: Highest memory of the engine's own allocator while it ran.
         hazards: Ids of the hazards met.
     """
 
@@ -222,6 +222,8 @@ class RunHead:
         conditions: How the machine was when it began, and what the user noted of it, with its `id`.
         arms: In the order in which they run; those that a sweep adds as it goes stand in a file of their own.
         prompts: Of each prompt its id, tier, kind, weight, max_tokens, digest; no text.
+        alone: Peak memory in bytes, `peak_rss` and where the system tells it `peak_footprint`, of one autoregressive
+            request of the longest prompt, made before any draft was loaded; empty where it was not made.
         options: What else was asked for: repeats, warm-up, cool-down, seconds, load.
     """
 
@@ -233,6 +235,7 @@ class RunHead:
     conditions: dict[str, object]
     arms: tuple[Arm, ...]
     prompts: tuple[dict[str, object], ...]
+    alone: dict[str, int] = field(default_factory=dict)
     options: dict[str, object] = field(default_factory=dict)
     format: int = FORMAT
 

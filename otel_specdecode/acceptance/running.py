@@ -7,8 +7,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from otel_specdecode.acceptance.engines.interface import Engine, Models, Session
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.frozen import conditions, differences, frozen_manifest
 from otel_specdecode.acceptance.host_recorder import HostRecorder
-from otel_specdecode.acceptance.measuring import Measurer, witnessed
+from otel_specdecode.acceptance.measuring import Job, Measurer, Witness, witnessed
 from otel_specdecode.acceptance.prompt_files import describe, prompts_digest
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.records import Arm, Note, RunHead, RunKind
 from otel_specdecode.acceptance.soak import Soak, SoakPlan
 from otel_specdecode.acceptance.storage import begin, holds_run, read_run
-from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep
+from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep, job_id
 from otel_specdecode.host.machine import this_machine
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -131,10 +132,12 @@ def _run(
     if setting.resume and not holds_run(setting.folder):
         raise AcceptanceError(f"{setting.folder} holds no run to resume.")
     run_id = read_run(setting.folder).head.run_id if setting.resume else setting.run_id
+    alone: dict[str, int] = {}
     with witnessed(run_id) as witness:
-        session = setting.engine.load(setting.models)
+        watch = None if setting.resume else partial(_run_alone, setting.prompts, witness, alone)
+        session = setting.engine.load(setting.models, watch)
         try:
-            head = _head(setting, kind, arms, run_id, session, options)
+            head = replace(_head(setting, kind, arms, run_id, session, options), alone=alone)
             changed = _keep_head(setting, head, asked)
             book = Book(setting.folder)
             host = HostRecorder(book.sample)
@@ -149,9 +152,23 @@ def _run(
                 host.stop()
                 book.close()
             if host.failure is not None:
-                raise host.failure
+                raise _not_watched(host.failure)
         finally:
             session.close()
+
+
+def _run_alone(prompts: Sequence[Prompt], witness: Witness, alone: dict[str, int], session: Session) -> None:
+    """Note what memory one request of the longest prompt takes, as long as no draft is loaded."""
+    longest = max(prompts, key=session.count)
+    found = Measurer(session, witness).run(Job(job_id("alone", longest.id), Arm(0), longest, 0, "warm_up"))
+    peaks = {"peak_rss": found.peak_rss, "peak_footprint": found.peak_footprint}
+    alone.update({name: peak for name, peak in peaks.items() if peak is not None and found.error is None})
+
+
+def _not_watched(failure: Exception) -> AcceptanceError:
+    if isinstance(failure, AcceptanceError):
+        return failure
+    return AcceptanceError(f"the machine could not be watched to the end ({type(failure).__name__}); results are kept.")
 
 
 def _head(

@@ -80,4 +80,5 @@ class _Shared:
 
     def _next(self) -> Job | None:
         with self._asking:
-            return None if self.stopped.is_set() else next(self._jobs, None)
+            job = None if self.stopped.is_set() else next(self._jobs, None)
+            return None if self.stopped.is_set() else job  # it may have been waited for

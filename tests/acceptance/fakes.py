@@ -187,6 +187,7 @@ def fake_run(
         engine="llama_cpp",
         manifest=MANIFEST if manifest is None else manifest,
         conditions={"id": "fedcba9876543210", "notes": {"ambient": "21 C", "placement": "desk"}},
+        alone={"peak_rss": world.memory},
         arms=tuple(arms),
         prompts=tuple({"id": each.id, "tier": each.tier, "kind": each.kind} for each in prompts),
     )

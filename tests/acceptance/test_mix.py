@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("jsonschema", reason="needs the [acceptance] extra")
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 
 from otel_specdecode.acceptance.checks import passes
 from otel_specdecode.acceptance.errors import AcceptanceError

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.records import Arm, Measured, Run
 from otel_specdecode.acceptance.soak import Load, Soak, SoakPlan
 from otel_specdecode.acceptance.storage import read_run
+from otel_specdecode.acceptance.sweep import Clock
 from tests.acceptance.fake_runs import FakeRuns, open_book
 from tests.acceptance.fakes import prompts
 
@@ -140,3 +142,19 @@ def test_one_that_is_interrupted_says_so(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         soaked(tmp_path, runs)
     assert [note.what for note in read_run(tmp_path).notes] == ["begun", "interrupted"]
+
+
+def test_a_request_whose_time_has_not_come_holds_up_no_end(tmp_path: Path) -> None:
+    runs = FakeRuns()
+    runs.clock = Clock(time.monotonic, time.sleep)
+
+    def before(job: Job) -> None:
+        if len(runs.asked) == 2:
+            raise KeyboardInterrupt
+
+    runs.before = before
+    plan = SoakPlan(Arm(0, concurrency=2), seconds=100.0, load=Load("bursts", 0.1))
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        soaked(tmp_path, runs, plan)
+    assert time.monotonic() - began < 60

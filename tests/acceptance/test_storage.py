@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -213,3 +214,21 @@ def test_a_process_that_is_killed_while_it_writes_loses_one_line_at_most(folder:
 
     assert [each.id for each in read.results][: told + 1] == [request(each).id for each in range(told + 1)]
     assert len(read.faults) <= 1
+
+
+def test_a_folder_that_is_removed_meanwhile_is_told_with_the_next_line(folder: Path) -> None:
+    writer = RunWriter(folder)
+    writer.add(request(1))
+    shutil.rmtree(folder)
+    with pytest.raises(AcceptanceError, match="was removed while it was written to: begin another run"):
+        writer.add(request(2))
+    writer.close()
+
+
+def test_of_two_that_begin_at_the_same_time_one_has_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(tmp_path / "run", HEAD)
+    monkeypatch.setattr(Path, "exists", lambda _: False)  # as it was when both looked
+    with pytest.raises(AcceptanceError, match="another run began in it"):
+        begin(tmp_path / "run", replace(HEAD, run_id="run-2"))
+    assert read_run(tmp_path / "run").head.run_id == HEAD.run_id
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]

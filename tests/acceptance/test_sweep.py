@@ -120,7 +120,7 @@ def test_each_level_of_concurrency_has_its_baseline_and_its_best_length(tmp_path
     run = swept(tmp_path, runs, replace(LEVERS, concurrency=(1, 4)))
 
     assert {arm.concurrency for arm in run.head.arms} == {1, 4}
-    assert runs.threads == {0, 1, 2, 3}
+    assert runs.threads <= {0, 1, 2, 3}  # one may be done before another has begun
     best = knee(run, LEVERS.arms_at(4)).best
     assert best is not None
     assert best.arm.concurrency == 4

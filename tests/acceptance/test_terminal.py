@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 from rich.console import Console
 
 from otel_specdecode.acceptance import terminal
+from otel_specdecode.acceptance.records import Arm
 from otel_specdecode.acceptance.storage import RunWriter, begin
 from tests.acceptance.fakes import arms, fake_run, prompts
 
@@ -43,3 +45,41 @@ def test_a_run_fits_a_terminal_of_80_columns_and_its_commands_can_be_copied(
         "      otel-specdecode gates init -o gates.toml",
         "      otel-specdecode gate runs/first --policy gates.toml",
     ]
+
+
+def test_names_that_look_like_markup_and_folders_with_spaces_are_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fake_run((Arm(0), Arm(2, "[/red]")), prompts(3))
+    begin(tmp_path / "a [b]", run.head)
+    writer = RunWriter(tmp_path / "a [b]")
+    for line in run.results:
+        writer.add(line)
+    writer.close()
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=300, highlight=False))
+
+    terminal.show_run(tmp_path / "a [b]")
+
+    assert "k=2 [/red]" in screen.getvalue()
+    assert f"report '{tmp_path}/a [b]' -o" in screen.getvalue()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, SystemExit])
+def test_a_reader_that_goes_away_ends_no_run(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        asked.append(1)
+        raise error
+
+    asked: list[int] = []
+    monkeypatch.setattr(terminal, "say", gone)
+    with terminal.progress("Requests") as step:
+        step(5, 10)
+        step(10, 10)
+    assert len(asked) == 2
+
+
+def test_a_closed_output_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with terminal.progress("Requests") as step:
+        step(10, 10)

@@ -62,11 +62,29 @@ class Session(Protocol):
             AcceptanceError: The arm cannot be run: it names a draft that was not given, or drafts too many tokens.
         """
 
-    def engine_peak(self) -> int | None:
-        """Return the highest memory of the engine's allocator in bytes, None where it does not tell."""
+    def engine_peak(self, thread: int) -> int | None:
+        """Return the highest memory of the engine's allocator in a thread's last request, in bytes.
+
+        None where the engine does not tell.
+        """
 
     def close(self) -> None:
         """Let go of the models."""
+
+
+BeforeDrafts = Callable[[Session], None]
+"""Is called with a session that has its target and no draft yet: what it takes alone can be seen then alone."""
+
+
+class Loads(Protocol):
+    """Loads models."""
+
+    def __call__(self, models: Models, before_drafts: BeforeDrafts | None = None, /) -> Session:
+        """Return them, loaded.
+
+        Raises:
+            AcceptanceError: One is missing, or cannot be used; the text says what to do.
+        """
 
 
 @dataclass(frozen=True)
@@ -78,14 +96,14 @@ class Engine:
         title: As people call it.
         module: What is imported to see whether it is there.
         extras: The extras of this package that bring it, with what a run needs besides.
-        load: Loads models. Raises AcceptanceError with what to do where one is missing or cannot be used.
+        load: Loads models.
     """
 
     name: str
     title: str
     module: str
     extras: str
-    load: Callable[[Models], Session]
+    load: Loads
 
     def start(self) -> None:
         """Import the engine.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_specdecode.acceptance.engines.given import check_stop, shipped_model, shown, whole_numbers, without_paths
-from otel_specdecode.acceptance.engines.interface import Engine, Models
+from otel_specdecode.acceptance.engines.interface import BeforeDrafts, Engine, Models
 from otel_specdecode.acceptance.engines.texts import PromptTokens
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.prompts import Prompt
@@ -63,8 +63,12 @@ class LlamaCppSession:
     with empty KV caches.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, before_drafts: BeforeDrafts | None = None, /) -> None:
         """Load the models, once for each thread.
+
+        Args:
+            models: What to load.
+            before_drafts: Is called when the target is loaded, and no draft.
 
         Raises:
             AcceptanceError: llama-cpp-python or a model is missing, or they cannot be used together.
@@ -76,12 +80,16 @@ class LlamaCppSession:
             target = _file(models.target, opened)
             drafts = {label: _draft_file(location, opened) for label, location in models.drafts.items()}
             self._options = _options(models, target)
-            self._seats = [self._seat(target, drafts, opened) for _ in range(models.threads)]
+            self._seats = [_Seat(self._llama(target, opened), None, {}) for _ in range(models.threads)]
+            name = shown(models.target)
+            encode = partial(_encode, self._seats[0].alone, name)
+            self._tokens = PromptTokens(name, encode, self._options["n_ctx"])
+            if before_drafts is not None:
+                before_drafts(self)
+            if drafts:
+                self._seats = [self._with_drafts(seat.alone, target, drafts, opened) for seat in self._seats]
             self._pairs = _pairs(self._seats[0])
             self._opened = opened.pop_all()
-        name = shown(models.target)
-        encode = partial(_encode, self._seats[0].alone, name)
-        self._tokens = PromptTokens(name, encode, self._options["n_ctx"])
 
     def count(self, prompt: Prompt) -> int:
         """Return how many tokens a prompt has; raises as Session.count()."""
@@ -121,7 +129,7 @@ class LlamaCppSession:
         self._check(arm)
         return self._pairs[arm.draft if arm.speculative else None]
 
-    def engine_peak(self) -> int | None:
+    def engine_peak(self, thread: int) -> int | None:  # noqa: ARG002 - llama.cpp does not tell
         """Return None: llama.cpp does not tell."""
         return None
 
@@ -129,10 +137,7 @@ class LlamaCppSession:
         """Free the models, and what was converted for them."""
         self._opened.close()
 
-    def _seat(self, target: Path, drafts: dict[str, Path | None], opened: ExitStack) -> _Seat:
-        alone = self._llama(target, opened)
-        if not drafts:
-            return _Seat(alone, None, {})
+    def _with_drafts(self, alone: Any, target: Path, drafts: dict[str, Path | None], opened: ExitStack) -> _Seat:
         if keeps_state(alone):
             raise AcceptanceError(
                 f"{shown(str(target))} is a recurrent or hybrid model, which cannot take back a rejected token. "

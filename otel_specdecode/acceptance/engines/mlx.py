@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_specdecode.acceptance.engines.given import check_stop, shipped_model, shown, whole_numbers, without_paths
-from otel_specdecode.acceptance.engines.interface import Engine, Models
+from otel_specdecode.acceptance.engines.interface import BeforeDrafts, Engine, Models
 from otel_specdecode.acceptance.engines.texts import PromptTokens, until
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.prompts import Prompt
@@ -49,8 +49,12 @@ class MLXSession:
     `stream_generate` knows none.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, before_drafts: BeforeDrafts | None = None, /) -> None:
         """Load the models.
+
+        Args:
+            models: What to load.
+            before_drafts: Is called when the target is loaded, and no draft.
 
         Raises:
             AcceptanceError: MLX-LM or a model is missing, or they cannot be used together.
@@ -60,17 +64,18 @@ class MLXSession:
         self._options: dict[str, Any] = {"prefill_step_size": _PREFILL_STEP, **_checked_options(models.options)}
         self._stop = models.stop
         self._queued: dict[int, float] = {}
-        import mlx.core as mx
-
-        mx.reset_peak_memory()
+        self._peaks: dict[int, int] = {}
+        self._drafts: dict[str, _Loaded] = {}
         self._target = _load(models.target)
-        self._drafts = {label: _load(location) for label, location in models.drafts.items()}
-        if self._drafts:
-            _check_trims(self._target, "the target")
-        for draft in self._drafts.values():
-            _check_draft(self._target, draft)
         context = dict(self._target.identity.identity().settings).get("max_position_embeddings")
         self._tokens = PromptTokens(self._target.name, self._encode, context if isinstance(context, int) else None)
+        if models.drafts:
+            _check_trims(self._target, "the target")
+        if before_drafts is not None:
+            before_drafts(self)
+        self._drafts = {label: _load(location) for label, location in models.drafts.items()}
+        for draft in self._drafts.values():
+            _check_draft(self._target, draft)
 
     def count(self, prompt: Prompt) -> int:
         """Return how many tokens a prompt has; raises as Session.count()."""
@@ -89,6 +94,7 @@ class MLXSession:
             self._queued[thread] = time.perf_counter() - asked
             _end_streams_with_thread()
             mx.random.seed(seed)
+            mx.reset_peak_memory()
             stream = mlx_lm.stream_generate(
                 self._target.model,
                 self._target.tokenizer,
@@ -98,8 +104,11 @@ class MLXSession:
                 **speculation,
                 **self._options,
             )
-            with closing(stream):
-                yield from until((response.text for response in stream), self._stop)
+            try:
+                with closing(stream):
+                    yield from until((response.text for response in stream), self._stop)
+            finally:
+                self._peaks[thread] = int(mx.get_peak_memory())
 
     def queued(self, thread: int) -> float | None:
         """Return the seconds that a thread's last request waited for others."""
@@ -112,11 +121,9 @@ class MLXSession:
             return Pair(PROVIDER, "none", self._target.identity)
         return Pair(PROVIDER, "draft_model", self._target.identity, draft.identity)
 
-    def engine_peak(self) -> int | None:
-        """Return the peak of MLX's allocator since the models were loaded."""
-        import mlx.core as mx
-
-        return int(mx.get_peak_memory())
+    def engine_peak(self, thread: int) -> int | None:
+        """Return the peak of MLX's allocator in a thread's last request, the models included."""
+        return self._peaks.get(thread)
 
     def close(self) -> None:
         """Let go of the models, and have MLX give back what it keeps for reuse."""

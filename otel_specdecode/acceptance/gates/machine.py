@@ -32,12 +32,17 @@ def peak_memory_share(case: Case) -> Reading:
 
 
 def memory_rise(case: Case) -> Reading:
-    """Return by what share the peak is above the baseline's; it does not matter where the machine hardly swaps."""
+    """Return by what share the peak is above that of the target alone, before a draft was loaded.
+
+    It does not matter where the machine hardly swaps.
+    """
     gate = case.gate
+    if case.arm.concurrency > 1:
+        raise UnmeasuredError(f"the target ran alone with one request at a time, {case.arm.name} with more")
     speculative, what = _peak([case.run], case.arm)
-    plain, other = _peak([case.run], case.arm.baseline)
-    if what != other:
-        raise UnmeasuredError(f"{what} of {case.arm.name} and {other} of {case.arm.baseline.name} are not the same")
+    plain = case.run.head.alone.get("peak_footprint" if what == "footprint" else "peak_rss")
+    if not plain:
+        raise UnmeasuredError(f"{case.run.head.run_id} has no request from before its drafts were loaded")
     rise = speculative / plain - 1
     episodes, days = swap_episodes(case.runs)
     told = f"{episodes} swap episodes in {days:.2g} days"

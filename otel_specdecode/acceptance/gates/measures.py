@@ -187,7 +187,7 @@ def _failures(case: Case) -> Reading:
     return Reading(len(failed), len(failed), len(failed), samples, evidence, told)
 
 
-_SCOPE: Final = frozenset({"tier", "kind", "max_input_tokens", "k", "concurrency", "arm", "run"})
+_SCOPE: Final = frozenset({"tier", "kind", "min_input_tokens", "max_input_tokens", "k", "concurrency", "arm", "run"})
 _ARM: Final = frozenset({"k", "concurrency", "arm"})
 _RELATIVE: Final = frozenset({"over_autoregressive"})
 _NOBODY: Final = frozenset[str]()

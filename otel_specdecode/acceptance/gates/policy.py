@@ -78,6 +78,7 @@ class Gate(Part, frozen=True, kw_only=True):
         arm: The speculative arm, or its baseline.
         tier: Only requests of this context tier.
         kind: Only prompts of this kind.
+        min_input_tokens: Only requests with so many input tokens or more.
         max_input_tokens: Only requests with so many input tokens or fewer.
         k: The arm of this draft length, all else as in the arm that is judged.
         concurrency: Likewise the arm of so many requests at once.
@@ -106,6 +107,7 @@ class Gate(Part, frozen=True, kw_only=True):
     arm: Literal["speculative", "autoregressive"] = "speculative"
     tier: Literal["short", "mid", "long"] | None = None
     kind: Literal["code", "summary", "translation", "json_tool", "other"] | None = None
+    min_input_tokens: Count | None = None
     max_input_tokens: Count | str | None = None
     k: Length | None = None
     concurrency: Length | None = None

@@ -79,11 +79,12 @@ class Case:
     def takes(self, request: Measured) -> bool:
         """Return whether a request is in the gate's scope."""
         gate = self.gate
-        most = gate.max_input_tokens
+        least, most, tokens = gate.min_input_tokens, gate.max_input_tokens, request.input_tokens
         return (
             (gate.tier is None or tier_of(request) == gate.tier)
             and (gate.kind is None or request.kind == gate.kind)
-            and (most is None or (request.input_tokens is not None and request.input_tokens <= number(most)))
+            and (least is None or (tokens is not None and tokens >= least))
+            and (most is None or (tokens is not None and tokens <= number(most)))
         )
 
     def takes_long(self, request: Measured) -> bool:

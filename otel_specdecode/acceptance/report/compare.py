@@ -52,7 +52,7 @@ class Comparison:
     Attributes:
         one, other: Run ids.
         engines: Of both.
-        differences: In what their manifests differ.
+        differences: In what their manifests differ, and what changed in a run as it went on.
         conditions: In what the machine's conditions differed.
         weights: Across engines: what says that both ran the same weights, and what does not.
         arms: The arms that both have.
@@ -82,10 +82,11 @@ def compare(one: Run, other: Run, *, anyway: bool = False, across_engines: bool 
         AcceptanceError: The manifests differ, or the weights do, and nobody said `anyway`; or no arm or prompt is in
             both.
     """
-    differing = tuple(differences(one.head.manifest, other.head.manifest))
+    mixed = [change for run in (one, other) for change in _changes(run)]
+    differing = (*differences(one.head.manifest, other.head.manifest), *mixed)
     weights = facts(one, other) if across_engines else ()
     unequal = [f"{each.what}: {each.told}" for each in weights if each.same is False and each.must]
-    wrong = unequal if across_engines else list(differing)
+    wrong = [*unequal, *mixed] if across_engines else list(differing)
     if wrong and not anyway:
         raise AcceptanceError(_refusal(wrong, across_engines))
     shared, left_out = _prompts(one, other)
@@ -109,6 +110,11 @@ def compare(one: Run, other: Run, *, anyway: bool = False, across_engines: bool 
         arms=compared,
         left_out=(*(f"Arm {name}: only one of the runs has it." for name in alone), *left_out),
     )
+
+
+def _changes(run: Run) -> list[str]:
+    """Return what a run was gone on with that was not what it had been."""
+    return [f"{run.head.run_id} itself, from a --resume on: {note.why}" for note in run.notes if note.what == "changed"]
 
 
 def _refusal(wrong: Sequence[str], across_engines: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,21 +22,21 @@ def write_all(contents: Mapping[Path, str]) -> None:
     Raises:
         AcceptanceError: One cannot be written, or is a run's own.
     """
-    asides: dict[Path, Path] = {}
+    asides: list[tuple[Path, Path, Path]] = []
     path = Path()
     try:
         for number, (path, text) in enumerate(contents.items()):
             place = replaceable(path)
             aside = place.with_name(f".{place.name}.{os.getpid()}.{number}")
-            asides[place] = aside
+            asides.append((path, place, aside))
             aside.write_text(text, encoding="utf-8", errors="replace", newline="")
-        for path, aside in asides.items():
-            aside.replace(path)
+        for path, place, aside in asides:  # noqa: B007 - what is said of a failure names it
+            aside.replace(place)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise AcceptanceError(f"{path} cannot be written: {reason}. Name another file.") from None
+        raise AcceptanceError(f"{path} cannot be written: {reason}; name another file.") from None
     finally:
-        for aside in asides.values():
+        for _, _, aside in asides:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
 
@@ -49,9 +50,9 @@ def replaceable(path: Path) -> Path:
     """
     place = path.resolve()
     if place.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if place.exists() and not place.is_file():
-        raise AcceptanceError(f"{path} cannot be written: it is no file that can be replaced. Name another file.")
+        raise AcceptanceError(f"{path} cannot be written: it is no file that can be replaced; name another file.")
     if place.name in EVIDENCE and (place.parent / HEAD).exists():
         raise AcceptanceError(f"{path} is a file of a run: name another file.")
     return place

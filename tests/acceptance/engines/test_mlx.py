@@ -183,9 +183,28 @@ def test_a_prompt_that_does_not_fit_is_told_with_its_numbers(session: Any) -> No
         session.count(longer(STORY, 2000))
 
 
-def test_the_allocators_peak_is_told(session: Any) -> None:
+def test_the_allocators_peak_is_that_of_a_threads_last_request(session: Any) -> None:
     answer(session, Arm(0), OPENING)
-    assert session.engine_peak() > 1_000_000
+    short = session.engine_peak(0)
+    answer(session, Arm(4, "kd"), longer(STORY, 100))
+    long = session.engine_peak(0)
+    answer(session, Arm(0), OPENING)
+
+    assert short > 1_000_000
+    assert session.engine_peak(0) == pytest.approx(short, rel=0.02) < long
+
+
+def test_the_target_runs_alone_before_its_drafts_are_loaded() -> None:
+    seen: list[object] = []
+
+    def watch(session: Any) -> None:
+        seen.append(answer(session, Arm(0), OPENING))
+        with pytest.raises(AcceptanceError, match="no draft 'kd' was given"):
+            answer(session, Arm(2, "kd"), OPENING)
+
+    models = Models("tiny", {"kd": "tiny:draft-kd"})
+    with closing(ENGINE.load(models, watch)) as session:
+        assert seen == [answer(session, Arm(0), OPENING)] == [answer(session, Arm(2, "kd"), OPENING)]
 
 
 def test_options_reach_the_requests_of_all_arms(session: Any, telemetry: Telemetry) -> None:

@@ -176,3 +176,26 @@ def test_check_shows_waivers_and_gates_that_are_off(folder: Path) -> None:
 
     assert "round_p95 waived until 2020-01-31 by A. Reviewer: old" in told.output
     assert "off" in next(line for line in told.output.splitlines() if line.startswith("failures"))
+
+
+def test_a_verdict_replaces_no_file_of_a_run_and_no_device(folder: Path) -> None:
+    before = (folder / "sweep" / "run.json").read_bytes()
+    for place in ("sweep/run.json", "/dev/null"):
+        assert asked("sweep", "--policy", "gates.toml", "--json", place).exit_code == 2
+    assert (folder / "sweep" / "run.json").read_bytes() == before
+    assert not Path("/dev/null").is_file()
+
+
+def test_a_verdict_that_cannot_be_written_leaves_the_one_before(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    Path("verdict.json").write_text("before")
+    monkeypatch.setattr(Path, "write_text", full)
+    told = asked("sweep", "--policy", "gates.toml", "--json", "verdict.json")
+    made = CliRunner().invoke(gates, ["init", "-o", "new.toml"])
+
+    assert told.exit_code == made.exit_code == 2
+    assert "No space left on device" in told.output
+    assert Path("verdict.json").read_text() == "before"
+    assert not Path("new.toml").exists()

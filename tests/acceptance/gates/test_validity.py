@@ -214,3 +214,12 @@ def test_requests_before_any_note_are_a_stretch_without_a_beginning() -> None:
     run = replace(good()[0], notes=())
 
     assert [each.began for each in stretches(run)] == [None]
+
+
+@pytest.mark.parametrize(("ahead", "status"), [(300, "held"), (DAY, "broken")])
+def test_results_of_a_clock_that_was_ahead_do_not_count(ahead: float, status: str) -> None:
+    newest = max(each.started_at for run in good() if run for each in run.measured)
+    found = items(*good(), now=newest - ahead)["age"]
+
+    assert found.status == status
+    assert ("a clock was, or is, wrong" in found.why) == (status == "broken")

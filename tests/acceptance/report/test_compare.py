@@ -17,7 +17,7 @@ pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 from rich.console import Console
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.records import Run
+from otel_specdecode.acceptance.records import Note, Run
 from otel_specdecode.acceptance.report.compare import compare
 from otel_specdecode.acceptance.report.compared import as_json, as_markdown, show
 from tests.acceptance.fakes import MANIFEST, arms, fake_run, prompts
@@ -119,6 +119,15 @@ def test_runs_of_different_manifests_are_refused_with_what_differs() -> None:
     found = compare(run(), other, anyway=True)
     assert found.differences == ("machine.memory: 34359738368, and 64",)
     assert "machine.memory" in as_markdown(found)
+
+
+def test_a_run_that_was_gone_on_with_something_else_is_refused_with_what_changed() -> None:
+    mixed = replace(named(run(), "two"), notes=(Note(0.0, "changed", "engine.version: 1, and 2"),))
+    with pytest.raises(AcceptanceError, match=r"two itself, from a --resume on: engine\.version: 1, and 2"):
+        compare(run(), mixed)
+    assert compare(run(), mixed, anyway=True).differences == (
+        "two itself, from a --resume on: engine.version: 1, and 2",
+    )
 
 
 def test_runs_without_a_prompt_in_common_are_refused() -> None:

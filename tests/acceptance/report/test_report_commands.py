@@ -132,3 +132,31 @@ def test_another_manifest_ends_with_what_differs(run: Path, tmp_path: Path) -> N
     assert done.exit_code == 1
     assert "engine.version: 1, and 2" in done.output
     assert call(compare, run, other, "--anyway").exit_code == 0
+
+
+def test_a_comparison_replaces_no_file_of_a_run(run: Path) -> None:
+    before = (run / "run.json").read_bytes()
+    done = call(compare, run, run, "--json", run / "run.json")
+    assert done.exit_code == 1
+    assert "is a file of a run" in done.output
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_a_link_is_followed_and_a_device_is_left(tmp_path: Path) -> None:
+    (tmp_path / "latest.html").symlink_to(tmp_path / "page.html")
+    write_all({tmp_path / "latest.html": "text"})
+    assert (tmp_path / "latest.html").is_symlink()
+    assert (tmp_path / "page.html").read_text() == "text"
+    (tmp_path / "null").symlink_to("/dev/null")
+    with pytest.raises(AcceptanceError, match="it is no file that can be replaced"):
+        write_all({tmp_path / "null": "text"})
+
+
+def test_a_disk_that_may_not_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(AcceptanceError, match=r"r\.html cannot be written: Read-only file system"):
+        write_all({tmp_path / "r.html": "text"})

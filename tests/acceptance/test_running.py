@@ -1,0 +1,70 @@
+"""What a run is gone on with, on the real engine that loads fastest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
+pytest.importorskip("scipy", reason="needs the [acceptance] extra")
+pytest.importorskip("jsonschema", reason="needs the [acceptance] extra")
+pytest.importorskip("llama_cpp", reason="needs the [llama-cpp] extra")
+
+from otel_specdecode.acceptance.engines import engine_named
+from otel_specdecode.acceptance.engines.interface import Models
+from otel_specdecode.acceptance.errors import AcceptanceError
+from otel_specdecode.acceptance.prompts import Prompt
+from otel_specdecode.acceptance.records import Arm
+from otel_specdecode.acceptance.running import Setting, soak, sweep
+from otel_specdecode.acceptance.soak import SoakPlan
+from otel_specdecode.acceptance.storage import read_run
+from otel_specdecode.acceptance.sweep import Levers
+
+pytestmark = pytest.mark.llama_cpp
+
+LEVERS = Levers((2,), repeats=1)
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    models = Models("tiny", {"": "tiny:draft-kd"}, {"n_threads": 1, "n_ctx": 256})
+    prompts = (Prompt("a", text="Once", max_tokens=4), Prompt("b", text="Then", max_tokens=4))
+    return Setting(engine_named("llama_cpp"), models, prompts, tmp_path / "run", "run-1")
+
+
+def test_the_memory_of_the_target_alone_is_noted_before_its_drafts_are_loaded(setting: Setting) -> None:
+    sweep(setting, LEVERS)
+
+    run = read_run(setting.folder)
+    assert 0 < run.head.alone["peak_rss"] <= max(each.peak_rss or 0 for each in run.results)
+    assert Counter(each.arm for each in run.measured) == {"ar": 2, "k=2": 2}  # it is none of the run's requests
+
+
+def test_an_arm_that_was_added_with_anyway_is_an_arm_of_the_run(setting: Setting) -> None:
+    sweep(setting, LEVERS)
+    more = replace(LEVERS, draft_lengths=(2, 3))
+    with pytest.raises(AcceptanceError, match=r"draft_lengths\[1\]: nothing, and 3"):
+        sweep(replace(setting, resume=True), more)
+
+    sweep(replace(setting, resume=True, anyway=True), more)
+
+    run = read_run(setting.folder)
+    assert [arm.name for arm in run.head.arms] == ["ar", "k=2", "k=3"]
+    assert Counter(each.arm for each in run.measured) == {"ar": 2, "k=2": 2, "k=3": 2}
+    assert "changed" in {note.what for note in run.notes}
+
+
+def test_a_soak_is_never_gone_on_with_as_a_sweep(setting: Setting) -> None:
+    soak(setting, SoakPlan(Arm(2), seconds=0.01))
+    with pytest.raises(AcceptanceError, match="holds a soak, not a sweep: name another folder"):
+        sweep(replace(setting, resume=True, anyway=True), LEVERS)
+    assert {each.arm for each in read_run(setting.folder).measured} == {"k=2"}
+
+
+def test_a_sweep_whose_time_is_over_before_its_warm_up_is_refused(setting: Setting) -> None:
+    with pytest.raises(AcceptanceError, match="may take 60 s, and its warm-up alone takes 180 s"):
+        sweep(setting, replace(LEVERS, warm_up=180, max_seconds=60))
+    assert not setting.folder.exists()
