@@ -92,9 +92,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise UnusableError(f"{name} is no JSON: write a number")
-
-
-def told_line(path: StrPath, line: int, message: str) -> str:
-    """Return a finding as one line that prints."""
-    text = f"{os.fspath(path)}:{line}: {message}"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape", "replace").decode() for each in text)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes, json_of, told_line
+from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes, json_of
 from otel_specdecode.acceptance.prompt_shape import read_prompt, written
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.report.writing import write_all
+from otel_specdecode.guard.toml_file import told_line
 from otel_specdecode.identity.canonical import sha256_of
 
 

@@ -65,7 +65,7 @@ class TomlFile(NamedTuple):
     def error(self, findings: Iterable[Finding]) -> PolicyError:
         """Return what is wrong, in the order of the file, each thing once."""
         found = sorted({(line_at(self.lines, each.place), each.message): None for each in findings})
-        return PolicyError(_told(self.path, line, message) for line, message in found)
+        return PolicyError(told_line(self.path, line, message) for line, message in found)
 
 
 class _UnusableError(Exception):
@@ -90,7 +90,7 @@ def read_toml(path: str | os.PathLike[str], writer: str) -> TomlFile:
         text = _text(path, writer)
         return TomlFile(path, _document(text), _lines(text))
     except _UnusableError as error:
-        raise PolicyError([_told(path, error.line, str(error))]) from error
+        raise PolicyError([told_line(path, error.line, str(error))]) from error
 
 
 def _text(path: str | os.PathLike[str], writer: str) -> str:
@@ -151,7 +151,7 @@ def _lines(text: str) -> dict[Place, int]:
         raise _UnusableError("it is nested too deeply") from None
 
 
-def _told(path: str | os.PathLike[str], line: int, message: str) -> str:
+def told_line(path: str | os.PathLike[str], line: int, message: str) -> str:
     """Return a finding as one line that prints."""
     text = f"{os.fspath(path)}:{line}: {message}"
     return "".join(each if each.isprintable() else each.encode("unicode_escape", "replace").decode() for each in text)

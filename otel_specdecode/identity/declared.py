@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,11 +116,7 @@ def declare_guard(policy: str | None) -> str | None:
     Returns:
         What was declared in its place before.
     """
-    global _current
-    before = declared()
-    with _lock:
-        _current = replace(before, guard_policy=policy)
-    return before.guard_policy
+    return _declare_beside(lambda before: replace(before, guard_policy=policy)).guard_policy
 
 
 def declare_run(run_id: str | None) -> str | None:
@@ -132,11 +128,16 @@ def declare_run(run_id: str | None) -> str | None:
     Returns:
         What was declared in its place before.
     """
+    return _declare_beside(lambda before: replace(before, run_id=run_id)).run_id
+
+
+def _declare_beside(change: Callable[[Declared], Declared]) -> Declared:
+    """Change some of what is declared; return what was declared before."""
     global _current
     before = declared()
     with _lock:
-        _current = replace(before, run_id=run_id)
-    return before.run_id
+        _current = change(before)
+    return before
 
 
 def declared() -> Declared:

@@ -21,12 +21,15 @@ import pytest
 from collector import programs
 from collector.finding import COLLECTOR_VARIABLE, find_prometheus
 from collector.programs import CONFIGURATIONS, DIRECT, LOOPBACK, POLL_S, PORTS, STOP_S
+from tests.otlp_receiver import Received, otlp_receiver
 
 __all__ = [
     "CONFIGURATIONS",
     "PORTS",
     "Collector",
     "Prometheus",
+    "Stack",
+    "agent_stack",
     "collector",
     "collector_program",
     "eventually",
@@ -176,6 +179,32 @@ def prometheus(
     made = Prometheus.of(program, folder, written, port or free_ports(1)[0], plain(), options)
     with running(made):
         yield made
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Everything behind a service: the agent of a node, Prometheus, and a store of spans and events."""
+
+    agent: Collector
+    database: Prometheus
+    stored: Received
+
+
+@contextmanager
+def agent_stack(folder: Path) -> Iterator[Stack]:
+    """Run the agent as it is shipped, with what it sends to, for the length of a block."""
+    with (
+        prometheus(folder / "prometheus") as database,
+        otlp_receiver() as (store, stored),
+        collector(
+            folder,
+            "agent.yaml",
+            OTELCOL_REMOTE_WRITE_URL=database.write_url,
+            OTELCOL_TRACES_URL=store,
+            OTELCOL_LOGS_URL=store,
+        ) as agent,
+    ):
+        yield Stack(agent, database, stored)
 
 
 def plain() -> Mapping[str, str]:

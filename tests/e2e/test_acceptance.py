@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,8 @@ from otel_specdecode.acceptance.figures import arm_figures, speed_up
 from otel_specdecode.acceptance.records import Measured, Run
 from otel_specdecode.acceptance.storage import read_run
 from otel_specdecode.telemetry.names import Attr
-from tests.e2e.pipeline import Collector, Prometheus, collector, eventually, plain, prometheus
-from tests.otlp_receiver import Received, ReceivedSpan, otlp_receiver
+from tests.e2e.pipeline import Stack, agent_stack, eventually, plain
+from tests.otlp_receiver import Received, ReceivedSpan
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -44,30 +43,10 @@ PROMPTS = [
 PROMPTS[0]["check"] = {"regex": "fox"}
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Everything behind a run."""
-
-    agent: Collector
-    database: Prometheus
-    stored: Received
-
-
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("stack")
-    with (
-        prometheus(folder / "prometheus") as database,
-        otlp_receiver() as (store, stored),
-        collector(
-            folder,
-            "agent.yaml",
-            OTELCOL_REMOTE_WRITE_URL=database.write_url,
-            OTELCOL_TRACES_URL=store,
-            OTELCOL_LOGS_URL=store,
-        ) as agent,
-    ):
-        yield Stack(agent, database, stored)
+    with agent_stack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

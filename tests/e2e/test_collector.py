@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
@@ -20,9 +19,9 @@ from opentelemetry._logs import LogRecord
 from otel_specdecode.generation.request import Request
 from otel_specdecode.telemetry.names import Attr
 from otel_specdecode.testing.fake import WORKED_EXAMPLE, FakeRound, Script, accepted_rounds
-from tests.e2e.pipeline import Collector, Prometheus, collector, eventually, prometheus
+from tests.e2e.pipeline import Collector, Stack, agent_stack, eventually
 from tests.e2e.services import Protocol, Service, service
-from tests.otlp_receiver import Received, otlp_receiver
+from tests.otlp_receiver import Received
 
 pytestmark = pytest.mark.e2e
 
@@ -53,30 +52,10 @@ COUNTED = {
 """What a span attribute, summed over all spans, has to equal in Prometheus."""
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Everything behind a service."""
-
-    agent: Collector
-    database: Prometheus
-    stored: Received
-
-
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("stack")
-    with (
-        prometheus(folder / "prometheus") as database,
-        otlp_receiver() as (store, stored),
-        collector(
-            folder,
-            "agent.yaml",
-            OTELCOL_REMOTE_WRITE_URL=database.write_url,
-            OTELCOL_TRACES_URL=store,
-            OTELCOL_LOGS_URL=store,
-        ) as agent,
-    ):
-        yield Stack(agent, database, stored)
+    with agent_stack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
 
 
 def generate_all(process: Service) -> None:
