@@ -68,7 +68,8 @@ class ArmFigures:
         tokens_per_second: Decode tokens after the first burst over their time, of all requests together; prompts
             resampled.
         time_per_token_p50, time_per_token_p95: Over requests, in seconds.
-        time_to_first_token_p50, time_to_first_token_p95: Over requests, in seconds.
+        time_to_first_token_p50, time_to_first_token_p95: Over requests, in seconds, without the wait for others.
+        queued_p95: What they waited for others before that, in seconds; None where requests never do.
         round_p50, round_p95, round_p99: Duration of a decode pass with its drafting, in seconds.
         accept_rate: Accepted over compared tokens, of all requests together; prompts resampled.
         accept_rate_median: Over requests.
@@ -91,6 +92,7 @@ class ArmFigures:
     time_per_token_p95: Estimate | None
     time_to_first_token_p50: Estimate | None
     time_to_first_token_p95: Estimate | None
+    queued_p95: Estimate | None
     round_p50: Estimate | None
     round_p95: Estimate | None
     round_p99: Estimate | None
@@ -133,6 +135,7 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
         time_per_token_p95=quantile(_known(each.time_per_token for each in chosen), 0.95),
         time_to_first_token_p50=median(_known(each.time_to_first_token for each in chosen)),
         time_to_first_token_p95=quantile(_known(each.time_to_first_token for each in chosen), 0.95),
+        queued_p95=quantile(_known(each.queued for each in chosen), 0.95),
         round_p50=_round(chosen, 0.5),
         round_p95=_round(chosen, 0.95),
         round_p99=_round(chosen, 0.99),

@@ -164,3 +164,14 @@ def test_each_token_of_a_pass_counts_for_break_even() -> None:
 
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((0.625, 0.625, 0.625))
+
+
+def test_what_requests_waited_for_others_stands_apart_from_the_first_token() -> None:
+    run = fake_run(arms([4]), prompts(20))
+    waiting = replace(run, results=tuple(replace(each, queued=3.0) for each in run.results))
+
+    assert arm_figures(run, Arm(4)).queued_p95 is None
+    found = arm_figures(waiting, Arm(4))
+    assert found.queued_p95 is not None
+    assert found.queued_p95.value == 3.0
+    assert found.time_to_first_token_p50 == arm_figures(run, Arm(4)).time_to_first_token_p50

@@ -166,6 +166,7 @@ COLUMNS = (
     _latency("time_per_token_p95", "Time/token p95", main=True),
     _latency("time_to_first_token_p50", "TTFT p50", main=True),
     _latency("time_to_first_token_p95", "TTFT p95"),
+    _latency("queued_p95", "Queue p95"),
     _latency("round_p50", "Round p50"),
     _latency("round_p95", "Round p95"),
     _latency("round_p99", "Round p99"),
