@@ -20,7 +20,7 @@ MOST_BYTES: Final = 1_000_000
 _LINE: Final = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _LONGEST: Final = 300
 _END: Final = " (at end of document)"
-_SAID_BEFORE: Final = ("Cannot ", "Duplicate ")
+_SAID_BEFORE: Final = ("Cannot ", "Duplicate ", "Can not overwrite")
 """How the reader begins to tell of a key that was there before, also where it is the last thing of a file."""
 
 
