@@ -169,13 +169,14 @@ def witnessed(run_id: str) -> Iterator[Witness]:
 
 @contextmanager
 def _instrumented(run_id: str) -> Iterator[Witness]:
-    witness, export, before, run_before = Witness(), Export(), planner(), declare_run(run_id)
+    witness, export, before = Witness(), Export(), planner()
     resource = service_resource(SERVICE, {Attr.SPECDECODE_RUN_ID: run_id})
     tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, span_limits=_WHOLE)
     tracers.add_span_processor(witness)
     meters = MeterProvider([*export.metric_readers()], resource, shutdown_on_exit=False)
     loggers = LoggerProvider(resource, shutdown_on_exit=False)
     export.attach(tracers, loggers)
+    run_before = declare_run(run_id)
     try:
         with _without(GUARD_POLICY):
             otel_specdecode.instrument(tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)

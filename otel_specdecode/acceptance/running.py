@@ -17,15 +17,17 @@ from otel_specdecode.acceptance.book import Book
 from otel_specdecode.acceptance.engines.interface import Engine, Models, Session, lengths
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.frozen import conditions, differences, frozen_manifest
-from otel_specdecode.acceptance.host_recorder import HostRecorder
+from otel_specdecode.acceptance.host_recorder import HostRecorder, host_sample
 from otel_specdecode.acceptance.measuring import Job, Measurer, Witness, witnessed
 from otel_specdecode.acceptance.prompt_files import describe, prompts_digest
 from otel_specdecode.acceptance.prompts import Prompt
-from otel_specdecode.acceptance.records import Arm, Note, RunHead, RunKind
+from otel_specdecode.acceptance.records import Arm, HostSample, Note, RunHead, RunKind
+from otel_specdecode.acceptance.side_load import SideLoad
 from otel_specdecode.acceptance.soak import Soak, SoakPlan
 from otel_specdecode.acceptance.storage import begin, holds_run, read_run
 from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep, job_id
 from otel_specdecode.host.machine import this_machine
+from otel_specdecode.host.readers import reader_for
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a run may be called: it is a label in telemetry, a part of file names, and in shell commands."""
@@ -133,11 +135,13 @@ def _run(
         raise AcceptanceError(f"{setting.folder} holds no run to resume.")
     run_id = read_run(setting.folder).head.run_id if setting.resume else setting.run_id
     alone: dict[str, int] = {}
+    side_load = SideLoad()  # over the time that loading takes: of a moment it would be chance
     with witnessed(run_id) as witness:
         watch = None if setting.resume else partial(_run_alone, setting.prompts, witness, alone)
         session = setting.engine.load(setting.models, watch)
         try:
-            head = replace(_head(setting, kind, arms, run_id, session, options), alone=alone)
+            began = host_sample(reader_for(), side_load.read())
+            head = replace(_head(setting, kind, arms, run_id, session, options, began), alone=alone)
             changed = _keep_head(setting, head, asked)
             book = Book(setting.folder)
             host = HostRecorder(book.sample)
@@ -172,22 +176,25 @@ def _not_watched(failure: Exception) -> AcceptanceError:
 
 
 def _head(
-    setting: Setting, kind: RunKind, arms: Sequence[Arm], run_id: str, session: Session, options: Mapping[str, Any]
+    setting: Setting,
+    kind: RunKind,
+    arms: Sequence[Arm],
+    run_id: str,
+    session: Session,
+    options: Mapping[str, Any],
+    began: HostSample,
 ) -> RunHead:
     for arm in arms:
         session.pair(arm)  # says now which of them cannot be run
     tokens = lengths(session, setting.prompts)
     manifest = frozen_manifest(session, arms, setting.models, this_machine(), prompts_digest(setting.prompts))
-    recorder = HostRecorder(lambda _: None, every=0.05)
-    recorder.start()
-    recorder.stop()
     return RunHead(
         run_id=run_id,
         kind=kind,
-        created_at=time.time(),
+        created_at=began.at,
         engine=setting.engine.name,
         manifest=manifest,
-        conditions=conditions(recorder.last, setting.notes),
+        conditions=conditions(began, setting.notes),
         arms=tuple(arms),
         prompts=tuple({**describe(each), "tokens": tokens[each.id]} for each in setting.prompts),
         options={**options, "command": setting.command} if setting.command else dict(options),

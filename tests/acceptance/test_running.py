@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,18 @@ def test_the_memory_of_the_target_alone_is_noted_before_its_drafts_are_loaded(se
     run = read_run(setting.folder)
     assert 0 < run.head.alone["peak_rss"] <= max(each.peak_rss or 0 for each in run.results)
     assert Counter(each.arm for each in run.measured) == {"ar": 2, "k=2": 2}  # it is none of the run's requests
+
+
+def test_the_conditions_tell_how_the_machine_was_and_what_else_it_did_while_models_were_loaded(
+    setting: Setting,
+) -> None:
+    sweep(setting, LEVERS)
+
+    noted = read_run(setting.folder).head.conditions
+    assert noted["side_load"].keys() == {"browser", "ide", "indexer", "other"}
+    # Over some milliseconds, one step of the counters of CPU time would be several cores for each process.
+    assert sum(noted["side_load"].values()) <= (os.cpu_count() or 1) + 1
+    assert noted["memory_pressure"] in ("normal", "warn", "critical", "unknown")
 
 
 def test_an_arm_that_was_added_with_anyway_is_an_arm_of_the_run(setting: Setting) -> None:
