@@ -21,7 +21,7 @@ from otel_specdecode.acceptance.host_recorder import HostRecorder, host_sample
 from otel_specdecode.acceptance.measuring import Job, Measurer, Witness, witnessed
 from otel_specdecode.acceptance.prompt_files import describe, prompts_digest
 from otel_specdecode.acceptance.prompts import Prompt
-from otel_specdecode.acceptance.records import Arm, HostSample, Note, RunHead, RunKind
+from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, RunHead, RunKind
 from otel_specdecode.acceptance.side_load import SideLoad
 from otel_specdecode.acceptance.soak import Soak, SoakPlan
 from otel_specdecode.acceptance.storage import begin, holds_run, read_run
@@ -35,6 +35,8 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 REAL_CLOCK = Clock(time.monotonic, time.sleep)
 
 Step = Callable[[float, float], None]
+
+_PEAKS = ("peak_rss", "peak_footprint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +136,20 @@ def _run(
     if setting.resume and not holds_run(setting.folder):
         raise AcceptanceError(f"{setting.folder} holds no run to resume.")
     run_id = read_run(setting.folder).head.run_id if setting.resume else setting.run_id
-    alone: dict[str, int] = {}
+    alone: list[Measured] = []
     side_load = SideLoad()  # over the time that loading takes: of a moment it would be chance
     with witnessed(run_id) as witness:
         watch = None if setting.resume else partial(_run_alone, setting.prompts, witness, alone)
         session = setting.engine.load(setting.models, watch)
         try:
             began = host_sample(reader_for(), side_load.read())
-            head = replace(_head(setting, kind, arms, run_id, session, options, began), alone=alone)
+            head = replace(_head(setting, kind, arms, run_id, session, options, began), alone=_memory(alone))
             changed = _keep_head(setting, head, asked)
             book = Book(setting.folder)
             host = HostRecorder(book.sample)
             try:
+                for request in alone:
+                    book.add(request)
                 if changed:
                     book.note(Note(book.now(), "changed", "; ".join(changed)))
                 for arm in arms:
@@ -161,12 +165,17 @@ def _run(
             session.close()
 
 
-def _run_alone(prompts: Sequence[Prompt], witness: Witness, alone: dict[str, int], session: Session) -> None:
-    """Note what memory one request of the longest prompt takes, as long as no draft is loaded."""
+def _run_alone(prompts: Sequence[Prompt], witness: Witness, alone: list[Measured], session: Session) -> None:
+    """Run one request of the longest prompt, as long as no draft is loaded: what memory it takes is the target's."""
     longest = max(prompts, key=session.count)
-    found = Measurer(session, witness).run(Job(job_id("alone", longest.id), Arm(0), longest, 0, "warm_up"))
-    peaks = {"peak_rss": found.peak_rss, "peak_footprint": found.peak_footprint}
-    alone.update({name: peak for name, peak in peaks.items() if peak is not None and found.error is None})
+    job = Job(job_id("alone", longest.id), Arm(0), longest, 0, "warm_up")
+    alone.append(Measurer(session, witness).run(job))
+
+
+def _memory(alone: Sequence[Measured]) -> dict[str, int]:
+    """Return what memory requests took, by the names of a run's head."""
+    peaks = [(name, getattr(each, name)) for each in alone if each.error is None for name in _PEAKS]
+    return {name: peak for name, peak in peaks if peak is not None}
 
 
 def _not_watched(failure: Exception) -> AcceptanceError:

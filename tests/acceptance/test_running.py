@@ -41,7 +41,18 @@ def test_the_memory_of_the_target_alone_is_noted_before_its_drafts_are_loaded(se
 
     run = read_run(setting.folder)
     assert 0 < run.head.alone["peak_rss"] <= max(each.peak_rss or 0 for each in run.results)
-    assert Counter(each.arm for each in run.measured) == {"ar": 2, "k=2": 2}  # it is none of the run's requests
+    assert Counter(each.arm for each in run.measured) == {"ar": 2, "k=2": 2}
+
+
+def test_the_request_of_the_target_alone_is_kept_like_any_other_and_does_not_count(setting: Setting) -> None:
+    """Telemetry tells of it too, so files that had not got it would not add up to that."""
+    sweep(setting, LEVERS)
+
+    first, *others = read_run(setting.folder).results
+    assert (first.arm, first.prompt, first.phase, first.output_tokens) == ("ar", "a", "warm_up", 4)
+    assert first.started_at < min(each.started_at for each in others)
+    assert read_run(setting.folder).head.alone["peak_rss"] == first.peak_rss
+    assert [each.phase for each in others] == ["warm_up"] * 2 + ["measured"] * 4
 
 
 def test_the_conditions_tell_how_the_machine_was_and_what_else_it_did_while_models_were_loaded(
