@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from otel_specdecode.acceptance.input_files import StrPath, UnusableError, check_file, json_of
+from otel_specdecode.acceptance.input_files import json_of
 from otel_specdecode.acceptance.material import estimated_tokens, material
 from otel_specdecode.acceptance.prompt_files import PromptError
 from otel_specdecode.acceptance.prompt_shape import MOST_TOKENS
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.generation.judgement import context_tier
-from otel_specdecode.guard.toml_file import told_line
 from otel_specdecode.telemetry.names import Attr
+from otel_specdecode.user_files import StrPath, UnusableError, check_file, told_line
 
 BINS: Final = 24
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from typing import Any, Final
 
 from otel_specdecode.acceptance.prompt_shape import shown
+from otel_specdecode.user_files import StrPath, UnusableError, read_file
 
 MOST_BYTES: Final = 256_000_000
 UTF8_MARK: Final = b"\xef\xbb\xbf"
 
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-
-StrPath = str | os.PathLike[str]
-
-
-class UnusableError(Exception):
-    """A file or line of which nothing can be read. The text says why, and quotes nothing of it."""
 
 
 def file_bytes(path: StrPath, what: str = "prompt file") -> bytes:
@@ -27,37 +20,10 @@ def file_bytes(path: StrPath, what: str = "prompt file") -> bytes:
     Raises:
         UnusableError: It cannot be read, is too large, or is text of another encoding throughout.
     """
-    check_file(path, what)
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UnusableError(f"the file cannot be read: {error.strerror}") from None
-    if len(data) > MOST_BYTES:
-        raise UnusableError(f"the file is larger than {MOST_BYTES:_} bytes: split it")
+    data = read_file(path, what, MOST_BYTES)
     if data.startswith(_OTHER_MARKS) or b"\0" in data[:1000]:
         raise UnusableError("the file is not UTF-8: save it as UTF-8")
     return data
-
-
-def check_file(path: StrPath, what: str) -> None:
-    """Raise UnusableError for what is no file, or one that this user may not read."""
-    try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise UnusableError(f"this is a folder: name a {what} in it")
-        if not stat.S_ISREG(status.st_mode):
-            raise UnusableError(f"this is no file: name a {what}")
-        with open(path, "rb"):
-            pass
-    except FileNotFoundError:
-        raise UnusableError("there is no such file") from None
-    except PermissionError:
-        raise UnusableError("this user may not read it: give it the permission") from None
-    except OSError as error:
-        raise UnusableError(f"the file cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UnusableError("no file can have this name") from None
 
 
 def json_of(data: bytes) -> Any:

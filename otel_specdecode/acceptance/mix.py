@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from otel_specdecode.acceptance.checked_mix import checked
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.input_files import StrPath
 from otel_specdecode.acceptance.material import MATERIALS, Material, material
 from otel_specdecode.acceptance.prompt_files import read_prompts
 from otel_specdecode.acceptance.prompt_shape import nearest, read_prompt
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.tiny_mix import tiny
+from otel_specdecode.user_files import StrPath
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,13 +6,13 @@ import re
 from pathlib import PurePath
 from typing import Final
 
-from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes
+from otel_specdecode.acceptance.input_files import UTF8_MARK, file_bytes
 from otel_specdecode.acceptance.material import estimated_tokens
 from otel_specdecode.acceptance.prompt_files import PromptError
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.records import Kind
 from otel_specdecode.generation.judgement import context_tier
-from otel_specdecode.guard.toml_file import told_line
+from otel_specdecode.user_files import StrPath, UnusableError, told_line
 
 _BLANK: Final = re.compile(r"\n[ \t\r]*\n")
 

@@ -8,25 +8,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from otel_specdecode.acceptance.errors import AcceptanceError
-from otel_specdecode.acceptance.input_files import UTF8_MARK, StrPath, UnusableError, file_bytes, json_of
+from otel_specdecode.acceptance.input_files import UTF8_MARK, file_bytes, json_of
 from otel_specdecode.acceptance.prompt_shape import read_prompt, written
 from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.report.writing import write_all
-from otel_specdecode.guard.toml_file import told_line
 from otel_specdecode.identity.canonical import sha256_of
+from otel_specdecode.user_files import FileError, StrPath, UnusableError, told_line
 
 
-class PromptError(AcceptanceError):
-    """Prompt files that cannot be used.
-
-    Attributes:
-        lines: What is wrong, all of it that could be found, each as `FILE:LINE: message`. FILE is the path as it was
-            given.
-    """
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = tuple(lines)
-        super().__init__("\n".join(self.lines))
+class PromptError(FileError, AcceptanceError):
+    """Prompt files that cannot be used."""
 
 
 def read_prompts(paths: Sequence[StrPath]) -> tuple[Prompt, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import sys
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from otel_specdecode.guard.toml_lines import Place, line_at, lines_of
+from otel_specdecode.user_files import FileError, StrPath, UnusableError, read_file, told_line
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,17 +23,8 @@ _SAID_BEFORE: Final = ("Cannot ", "Duplicate ", "Can not overwrite")
 """How the reader begins to tell of a key that was there before, also where it is the last thing of a file."""
 
 
-class PolicyError(ValueError):
-    """A policy file that cannot be used.
-
-    Attributes:
-        lines: What is wrong, all of it that could be found, each as `FILE:LINE: message`. FILE is the path as it was
-            given.
-    """
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = tuple(lines)
-        super().__init__("\n".join(self.lines))
+class PolicyError(FileError, ValueError):
+    """A policy file that cannot be used."""
 
 
 class Finding(NamedTuple):
@@ -58,7 +48,7 @@ class TomlFile(NamedTuple):
         lines: In which line each key stands.
     """
 
-    path: str | os.PathLike[str]
+    path: StrPath
     document: dict[str, Any]
     lines: dict[Place, int]
 
@@ -68,15 +58,7 @@ class TomlFile(NamedTuple):
         return PolicyError(told_line(self.path, line, message) for line, message in found)
 
 
-class _UnusableError(Exception):
-    """A file of which nothing can be read."""
-
-    def __init__(self, message: str, line: int = 1) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-def read_toml(path: str | os.PathLike[str], writer: str) -> TomlFile:
+def read_toml(path: StrPath, writer: str) -> TomlFile:
     """Return what a file says and where.
 
     Args:
@@ -89,35 +71,18 @@ def read_toml(path: str | os.PathLike[str], writer: str) -> TomlFile:
     try:
         text = _text(path, writer)
         return TomlFile(path, _document(text), _lines(text))
-    except _UnusableError as error:
+    except UnusableError as error:
         raise PolicyError([told_line(path, error.line, str(error))]) from error
 
 
-def _text(path: str | os.PathLike[str], writer: str) -> str:
-    try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise _UnusableError("this is a folder: name the policy file in it")
-        if not stat.S_ISREG(status.st_mode):
-            raise _UnusableError("this is no file: name a policy file")
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise _UnusableError(f"there is no such file: `{writer}` writes one") from None
-    except PermissionError:
-        raise _UnusableError("this user may not read it: give it the permission") from None
-    except OSError as error:
-        raise _UnusableError(f"it cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise _UnusableError("no file can have this name") from None
-    if len(data) > MOST_BYTES:
-        raise _UnusableError(f"it is larger than {MOST_BYTES:_} bytes, which no policy is: name a policy file")
+def _text(path: StrPath, writer: str) -> str:
+    data = read_file(path, "policy file", MOST_BYTES, f": `{writer}` writes one")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _UnusableError("it is not UTF-8: save it as UTF-8", data[: error.start].count(b"\n") + 1) from None
+        raise UnusableError("it is not UTF-8: save it as UTF-8", data[: error.start].count(b"\n") + 1) from None
     if text.startswith("\ufeff"):
-        raise _UnusableError("it begins with a byte order mark: save it as UTF-8 without one")
+        raise UnusableError("it begins with a byte order mark: save it as UTF-8 without one")
     return text.replace("\r\n", "\n")
 
 
@@ -141,17 +106,11 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _refuse(message: str, line: int = 1) -> dict[str, Any]:
-    raise _UnusableError(message, line) from None
+    raise UnusableError(message, line) from None
 
 
 def _lines(text: str) -> dict[Place, int]:
     try:
         return lines_of(text)
     except RecursionError:
-        raise _UnusableError("it is nested too deeply") from None
-
-
-def told_line(path: str | os.PathLike[str], line: int, message: str) -> str:
-    """Return a finding as one line that prints."""
-    text = f"{os.fspath(path)}:{line}: {message}"
-    return "".join(each if each.isprintable() else each.encode("unicode_escape", "replace").decode() for each in text)
+        raise UnusableError("it is nested too deeply") from None

@@ -8,6 +8,10 @@ from otel_specdecode.host.state import PowerMode, PowerSource, Reading, no_numbe
 SUPPLIES = "/sys/class/power_supply"
 PROFILE = "/sys/firmware/acpi/platform_profile"
 CPU_FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
+DMI = "/sys/class/dmi/id"
+
+# Enclosures that stand at a socket, desktops and servers, of the list in DMTF DSP0134 (SMBIOS), system enclosure types.
+_AT_A_SOCKET = frozenset({3, 4, 5, 6, 7, 13, 15, 17, 23, 24, 25, 28, 29, 35, 36})
 
 # `cool` and `quiet` give up speed for heat and noise; `balanced-performance` is still a balance.
 _PROFILES: dict[str, PowerMode] = {
@@ -62,7 +66,10 @@ def _own(files: Files, folder: str) -> bool:
 
 
 def power_source(files: Files) -> Reading[PowerSource]:
-    """Return mains if one of them is on, battery if one discharges or all mains are off."""
+    """Return mains if one of them is on, battery if one discharges or all mains are off.
+
+    A machine that lists no supply at all draws from mains if it says that its enclosure is a desktop's or a server's.
+    """
     supplies = _supplies(files)
     batteries = [folder for folder, kind in supplies if kind == "Battery"]
     mains = [files.text(f"{folder}/online") for folder, kind in supplies if kind in {"Mains", "USB"}]
@@ -74,7 +81,16 @@ def power_source(files: Files) -> Reading[PowerSource]:
         return Reading("battery", f"{SUPPLIES}: {'status' if 'Discharging' in statuses else 'online'}")
     if statuses and all(status in {"Charging", "Full", "Not charging"} for status in statuses):
         return Reading("ac", f"{SUPPLIES}: status")
-    return no_state(f"{SUPPLIES} does not tell" if supplies else f"{SUPPLIES} lists no supply of the machine")
+    if supplies:
+        return no_state(f"{SUPPLIES} does not tell")
+    if files.number(f"{DMI}/chassis_type") in _AT_A_SOCKET and not _virtual(files):
+        return Reading("ac", f"{DMI}/chassis_type")
+    return no_state(f"{SUPPLIES} lists no supply of the machine, and {DMI} no desktop or server")
+
+
+def _virtual(files: Files) -> bool:
+    """Return whether this is a guest: Hyper-V tells one that it is a desktop, on a laptop too."""
+    return "virtual" in (files.text(f"{DMI}/product_name") or "").lower()
 
 
 def battery_charge(files: Files) -> Reading[float | None]:

@@ -123,7 +123,7 @@ def test_a_file_that_is_not_there_is_told_with_how_to_make_one(folder: Path) -> 
 
 
 def test_a_folder_is_no_policy(folder: Path) -> None:
-    assert refused(".") == (".:1: this is a folder: name the policy file in it",)
+    assert refused(".") == (".:1: this is a folder: name a policy file in it",)
 
 
 def test_a_pipe_is_no_policy_and_is_not_waited_for(folder: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_huge_file_is_not_read(folder: Path) -> None:
     Path("policy.toml").write_bytes(b"#" * MOST_BYTES)
     assert read_policy("policy.toml").policy == Policy()
     Path("policy.toml").write_bytes(b"#" * (MOST_BYTES + 1))
-    assert refused() == ("policy.toml:1: it is larger than 1_000_000 bytes, which no policy is: name a policy file",)
+    assert refused() == ("policy.toml:1: the file is larger than 1_000_000 bytes: name a smaller policy file",)
 
 
 @pytest.mark.skipif(not hasattr(sys, "get_int_max_str_digits"), reason="this Python reads numbers of any length")

@@ -83,6 +83,33 @@ def test_the_power_source(tmp_path: Path, supplies: list[dict[str, str]], source
 
 
 @pytest.mark.parametrize(
+    ("chassis", "product", "source"),
+    [
+        ("3", "OptiPlex 7090", "ac"),
+        ("23", "PowerEdge R650", "ac"),
+        ("35", None, "ac"),
+        ("10", "ThinkPad T14", "unknown"),  # a notebook whose battery is out
+        ("1", "KVM", "unknown"),
+        ("3", "Virtual Machine", "unknown"),
+        ("desktop", "OptiPlex 7090", "unknown"),
+        (None, "OptiPlex 7090", "unknown"),
+    ],
+)
+def test_a_machine_without_any_supply_draws_from_mains_if_its_enclosure_stands_at_a_socket(
+    tmp_path: Path, chassis: str | None, product: str | None, source: str
+) -> None:
+    told = {"chassis_type": chassis, "product_name": product}
+    files = {f"sys/class/dmi/id/{name}": text for name, text in told.items() if text is not None}
+    mouse = supply("mouse", type="Battery", scope="Device", status="Discharging")
+    assert power_source(Files(build(tmp_path, files, mouse))).value == source
+
+
+def test_a_battery_is_believed_before_an_enclosure(tmp_path: Path) -> None:
+    battery = supply("BAT0", type="Battery", status="Discharging")
+    assert power_source(Files(build(tmp_path, {"sys/class/dmi/id/chassis_type": "3"}, battery))).value == "battery"
+
+
+@pytest.mark.parametrize(
     ("capacities", "charge"),
     [(["50"], 0.5), (["40", "80"], 0.6), (["101"], None), (["50", "full"], None), ([], None), (["0"], 0.0)],
 )
