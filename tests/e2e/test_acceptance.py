@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,9 +129,20 @@ def _report_and_gates_agree(kept: Run, folder: Path) -> None:
     assert gate["value"] is None or gate["value"] == pytest.approx(figures.tokens_per_second.value)
     ratio = speed_up(kept, best)
     assert ratio is not None
+    _the_report_agrees_with_a_client(kept, report)
     page = (folder / "report.html").read_text()
     assert kept.head.run_id in page
     assert f"{ratio.value:.2f}" in page
+
+
+def _the_report_agrees_with_a_client(kept: Run, report: Any) -> None:
+    """Within 2 % of what the clock of the loop that asked says, which is not instrumented."""
+    for arm in kept.head.arms:
+        requests = kept.of(arm)
+        seconds = sum((each.client_first or 0) - (each.queued or 0) + (each.client_decode or 0) for each in requests)
+        (told,) = [each for each in report["rows"] if each["part"] == "all" and each["arm"]["name"] == arm.name][:1]
+        by_client = sum(each.output_tokens for each in requests) / seconds
+        assert told["emitted_per_second"] == pytest.approx(by_client, rel=0.02), arm.name
 
 
 @pytest.mark.parametrize("engine", ENGINES)
