@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, Run, RunHead
@@ -12,7 +11,10 @@ from otel_specdecode.acceptance.storage import RunWriter, read_run
 
 
 class Book:
-    """An open run. For several threads, but for `run()`."""
+    """An open run. For several threads.
+
+    What ended stays on the disk alone: a soak that kept hours of it in memory would find that memory grows.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         """Open a run that storage.begin() made, to add to it.
@@ -24,6 +26,7 @@ class Book:
         Raises:
             AcceptanceError: It cannot be read, or written.
         """
+        self.folder = folder
         self._writer = RunWriter(folder)  # first: nobody else writes to it from here on
         try:
             found = read_run(folder)
@@ -31,9 +34,8 @@ class Book:
             self._writer.close()
             raise
         self.head: RunHead = found.head
-        self.faults = found.faults
-        self._arms = dict.fromkeys(found.head.arms)
-        self._results = {each.id: each for each in found.results}
+        self._arms = set(found.head.arms)
+        self._ended = {each.id for each in found.results}
         self._notes = list(found.notes)
         self._clock = clock
 
@@ -44,12 +46,12 @@ class Book:
 
     def has(self, job: str) -> bool:
         """Return whether a request has ended."""
-        return job in self._results
+        return job in self._ended
 
     def add(self, result: Measured) -> None:
         """Keep what came of a request; it is on the disk when this returns."""
         self._writer.add(result)
-        self._results[result.id] = result
+        self._ended.add(result.id)
 
     def sample(self, sample: HostSample) -> None:
         """Keep how the machine is."""
@@ -71,12 +73,15 @@ class Book:
         """Keep an arm that the run did not begin with; one that it has is left."""
         if arm not in self._arms:
             self._writer.add(arm)
-            self._arms[arm] = None
+            self._arms.add(arm)
 
     def run(self) -> Run:
-        """Return the run as it stands, without what the machine was like."""
-        head = replace(self.head, arms=tuple(self._arms))
-        return Run(head, tuple(self._results.values()), (), tuple(self._notes), self.faults)
+        """Return the run as it stands.
+
+        Raises:
+            AcceptanceError: It cannot be read.
+        """
+        return read_run(self.folder)
 
     def now(self) -> float:
         """Return seconds since the epoch."""
