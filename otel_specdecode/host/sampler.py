@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -129,7 +130,11 @@ class PeakSampler:
         self._begin_anew()
         if hasattr(os, "register_at_fork"):
             me = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: _after_fork(me))
+            os.register_at_fork(
+                before=lambda: _before_fork(me),
+                after_in_parent=lambda: _after_fork_in_parent(me),
+                after_in_child=lambda: _after_fork(me),
+            )
 
     def _begin_anew(self) -> None:
         self._open: dict[int, weakref.ref[Token]] = {}
@@ -138,6 +143,8 @@ class PeakSampler:
         self._waiting = False
         self._wake = threading.Event()
         self._probe: Probe | None = None
+        # Held while the probe is opened or closed: a file that is open and not in _probe is one no child can close.
+        self._opening = threading.RLock()
 
     def begin(self) -> Token:
         """Open a request. Takes the lifetime marks alone, for which no thread lets go of the interpreter's lock."""
@@ -202,12 +209,14 @@ class PeakSampler:
 
     def _run(self) -> None:
         while True:
-            probe = self._probe = self._make_probe()
+            with self._opening:
+                probe = self._probe = self._make_probe()
             try:
                 self._sample(probe)
             finally:
-                self._probe = None
-                probe.close()
+                with self._opening:
+                    self._probe = None
+                    probe.close()
             if not self._another_came() and self._ended():
                 return
 
@@ -257,6 +266,19 @@ def _peak(reading: int | None, lifetime_before: int | None, lifetime_after: int 
 
 def _highest(one: int | None, other: int | None) -> int | None:
     return max(one or 0, other or 0) or None
+
+
+def _before_fork(reference: weakref.ref[PeakSampler]) -> None:
+    sampler = reference()
+    if sampler is not None:
+        sampler._opening.acquire()
+
+
+def _after_fork_in_parent(reference: weakref.ref[PeakSampler]) -> None:
+    sampler = reference()
+    if sampler is not None:
+        with contextlib.suppress(RuntimeError):  # one that another thread made since the fork began holds nothing
+            sampler._opening.release()
 
 
 def _after_fork(reference: weakref.ref[PeakSampler]) -> None:

@@ -87,6 +87,49 @@ def test_the_child_of_a_fork_keeps_no_probe_of_its_parent() -> None:
     run(fork(child))
 
 
+@pytest.mark.parametrize("moment", ["opened", "closed"])
+def test_a_fork_waits_until_a_probe_that_is_being_opened_or_closed_is_so(moment: str) -> None:
+    """A file that is open and that nobody has been given yet is one that the child would keep for ever."""
+    run(
+        f"""
+        moment, make_probe = "{moment}", peak_sampler._make_probe
+        amid, go_on = threading.Event(), threading.Event()
+
+        def hold_up():
+            if not amid.is_set():
+                amid.set()
+                go_on.wait(30)
+
+        class Probe:
+            def __init__(self):
+                self.real = make_probe()
+                if moment == "opened":
+                    hold_up()
+
+            def read(self):
+                return self.real.read()
+
+            def close(self):
+                if moment == "closed":
+                    hold_up()
+                self.real.close()
+
+        peak_sampler._make_probe = Probe
+        os.register_at_fork(before=go_on.set)  # the one registered last comes first
+        running = stream()
+        next(running)
+        recorder.drain(20)
+        if moment == "closed":
+            list(running)
+        assert amid.wait(30) and proc.open_probes()
+        child = os.fork()
+        if child == 0:
+            os._exit(len(proc.open_probes()))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        """
+    )
+
+
 def test_the_child_of_a_fork_reads_its_own_memory() -> None:
     """Not its parent's: that holds 400 MB more, and had a lifetime peak that was higher still."""
     program = """
