@@ -49,10 +49,17 @@ def run(pair: Pair, **options: Any) -> Any:
     return list(mlx_lm.stream_generate(pair.target, pair.tokenizer, [301], max_tokens=3, **options))
 
 
+@pytest.fixture
+def not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nobody had imported LATE_MODULES yet; afterwards the modules of before are back, which others hold."""
+    for late in LATE_MODULES:
+        monkeypatch.delitem(sys.modules, late, raising=False)
+        monkeypatch.delattr(late, raising=False)
+
+
+@pytest.mark.usefixtures("not_imported")
 def test_uninstrument_restores_every_reference() -> None:
     """Also those that modules imported meanwhile copied."""
-    for late in LATE_MODULES:
-        sys.modules.pop(late, None)
     before = engine_functions()
     with capture():
         during = engine_functions()
@@ -76,7 +83,6 @@ def test_uninstrument_restores_every_reference() -> None:
     for late in LATE_MODULES:
         held = getattr(sys.modules[late], "stream_generate", mlx_lm.stream_generate)
         assert held is mlx_lm.stream_generate
-        sys.modules.pop(late)
 
 
 def test_wrappers_look_like_what_they_wrap(telemetry: Telemetry) -> None:

@@ -21,7 +21,6 @@ from tests.engines.mlx_lm.served import (
     CHAT,
     CHATS,
     DRAFT,
-    RELEASE,
     TEXT,
     finish_reason,
     of,
@@ -142,7 +141,6 @@ def test_an_empty_prompt_ends_what_generates_batches_and_all_that_follows_says_s
         assert (request.status.status_code, generations) == (code, [])
 
 
-@pytest.mark.skipif(RELEASE < (0, 31), reason="on mlx-lm 0.28.4 the request's span once did not come; not understood")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("failure", [ZeroDivisionError, ConnectionResetError])
 def test_a_model_that_fails_ends_generation_and_request_in_an_error(
