@@ -74,7 +74,12 @@ def headline_of(run: Run, verdict: Verdict | None) -> Headline:
 
 
 def same_mix(run: Run, arm: Arm) -> bool:
-    """Return whether an arm and its baseline answered the same prompts, each as often."""
+    """Return whether an arm and its baseline answered the same prompts, each as often.
+
+    A soak draws prompts by their weights for as long as each arm runs: there it is enough that both have met them all.
+    """
+    if run.head.kind == "soak":
+        return {each.prompt for each in run.of(arm)} == {each.prompt for each in run.of(arm.baseline)}
     return sorted((each.prompt, each.repeat) for each in run.of(arm)) == sorted(
         (each.prompt, each.repeat) for each in run.of(arm.baseline)
     )

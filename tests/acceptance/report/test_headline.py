@@ -13,7 +13,7 @@ from otel_specdecode.acceptance.figures import arm_figures
 from otel_specdecode.acceptance.gates.verdict import Verdict
 from otel_specdecode.acceptance.records import Measured, Run
 from otel_specdecode.acceptance.report.headline import headline_of
-from tests.acceptance.report.cases import changed, sweep, verdict_of
+from tests.acceptance.report.cases import changed, soak, sweep, verdict_of
 
 
 def headline(run: Run, verdict: Verdict | None) -> str | list[str]:
@@ -71,6 +71,16 @@ def test_answers_that_differ_are_no_quality_without_a_check() -> None:
         return replace(each, check=None, text_digest=each.text_digest if each.prompt != "short-0" else each.id)
 
     assert headline(changed(sweep(), change), None) == ["quality"]
+
+
+def test_the_arms_of_a_soak_run_for_as_long_as_they_run() -> None:
+    """Not each prompt as often as in the other arm; but one that an arm never met is missing."""
+    shorter = tuple(each for each in soak().results if (each.arm, each.prompt, each.repeat) != ("ar", "short-0", 0))
+    run = replace(soak(), results=shorter)
+    assert len(run.of("ar")) == len(soak().of("ar")) - 1
+    assert "the same mix of prompts in both arms" not in headline(run, None)
+    left_out = tuple(each for each in run.results if (each.arm, each.prompt) != ("ar", "short-0"))
+    assert "the same mix of prompts in both arms" in headline(replace(run, results=left_out), None)
 
 
 def test_another_mix_is_no_comparison() -> None:
