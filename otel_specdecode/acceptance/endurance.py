@@ -104,8 +104,9 @@ def _trend(of: str, points: Sequence[tuple[float, float]], bound: str) -> Trend:
     found = slope(_thinned(times), _thinned(values))
     if found is None or found.low is None or found.high is None:
         return Trend(of, None, None, None, "too short to tell")
-    lasted = max(times) - min(times)
-    ordered = sorted(value - found.value * (at - min(times)) for at, value in points)
+    first = min(times)
+    lasted = max(times) - first
+    ordered = sorted(value - found.value * (at - first) for at, value in points)
     start = ordered[len(ordered) // 2]
     certain = found.low * lasted / start if start > 0 else 0.0
     word: Word = "yes" if certain > bounds[bound] else "no"

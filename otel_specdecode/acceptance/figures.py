@@ -281,7 +281,7 @@ def of_kind(kind: str) -> Where:
 
 
 def _in_window(request: Measured, window: Window) -> tuple[float, float] | None:
-    """Return how many tokens lie in a window and how many seconds they took, by a line through all passes in it."""
+    """Return how many tokens lie in a window and how many seconds they took, by a line of least squares."""
     if not request.passes.tokens:
         return None
     reached = np.cumsum(request.passes.tokens) + request.output_tokens - sum(request.passes.tokens)
@@ -293,7 +293,8 @@ def _in_window(request: Measured, window: Window) -> tuple[float, float] | None:
     if tokens < window.least:
         return None
     # The line's slope, not last minus first: a pause at either end would weigh as much as all between.
-    rate = float(np.polyfit(at[inside] - at[inside][0], reached[inside], 1)[0])
+    apart = at[inside] - at[inside].mean()
+    rate = float(apart @ (reached[inside] - reached[inside].mean()) / (apart @ apart)) if apart.any() else 0.0
     return (tokens, tokens / rate) if rate > 0 else None
 
 
@@ -313,7 +314,8 @@ def _by_prompt(
 
 
 def _round(requests: Sequence[Measured], share: float) -> Estimate | None:
-    return quantile([each / MICROSECONDS for request in requests for each in request.passes.microseconds], share)
+    lengths = [np.asarray(each.passes.microseconds, dtype=float) for each in requests]
+    return quantile(np.concatenate(lengths) / MICROSECONDS if lengths else [], share)
 
 
 def _known(values: Iterable[Number | None]) -> list[Number]:

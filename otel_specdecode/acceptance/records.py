@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 FORMAT = 1
@@ -240,7 +241,7 @@ class RunHead:
     format: int = FORMAT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """A run as it was read.
 
@@ -258,12 +259,18 @@ class Run:
     notes: tuple[Note, ...] = ()
     faults: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def measured(self) -> tuple[Measured, ...]:
         """The requests that count: no warm-up, none that failed."""
         return tuple(each for each in self.results if each.phase == "measured" and each.error is None)
 
     def of(self, arm: Arm | str) -> tuple[Measured, ...]:
         """Return the requests that count, of one arm."""
-        name = arm if isinstance(arm, str) else arm.name
-        return tuple(each for each in self.measured if each.arm == name)
+        return self._by_arm.get(arm if isinstance(arm, str) else arm.name, ())
+
+    @cached_property
+    def _by_arm(self) -> dict[str, tuple[Measured, ...]]:
+        found: dict[str, list[Measured]] = {}
+        for each in self.measured:
+            found.setdefault(each.arm, []).append(each)
+        return {name: tuple(requests) for name, requests in found.items()}

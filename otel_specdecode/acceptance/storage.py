@@ -30,6 +30,9 @@ ARMS = "arms.jsonl"
 Line = TypeVar("Line", Measured, HostSample, Note, Arm)
 
 _KINDS: dict[type, str] = {Measured: RESULTS, HostSample: HOST, Note: NOTES, Arm: ARMS}
+_LARGEST = 1e18
+"""Beyond an exabyte, and beyond the age of the universe in seconds."""
+
 _CHANGED = "it is not as it was written, by its checksum"
 
 
@@ -168,10 +171,24 @@ def _lines(path: Path, kind: type[Line], faults: list[str]) -> list[Line]:
         try:
             if facts is None:
                 raise ValueError(_CHANGED)
+            _check_size(facts)
             found.append(convert(facts, kind))
-        except (ValidationError, ValueError) as error:
+        except (ValidationError, ValueError, RecursionError) as error:
             faults.append(f"{path.name}:{number}: {error}")
     return found
+
+
+def _check_size(facts: object) -> None:
+    """Refuse a number that no clock and no memory reads: what is computed from it would run out of range.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if isinstance(facts, dict | list):
+        for each in facts.values() if isinstance(facts, dict) else facts:
+            _check_size(each)
+    elif isinstance(facts, int | float) and not -_LARGEST < facts < _LARGEST:
+        raise ValueError(f"it holds the number {str(facts)[:20]}, which nothing that is measured here can be")
 
 
 def _short(line: Measured | HostSample | Note | Arm) -> Mapping[str, Any]:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, Passes, RunHead
-from otel_specdecode.acceptance.storage import RESULTS, RunWriter, begin, read_run
+from otel_specdecode.acceptance.storage import RESULTS, RunWriter, _short, begin, read_run
+from otel_specdecode.guard.sealing import sealed
 from tests.acceptance.fakes import BEGAN, MANIFEST, World, arms, fake_request, fake_run, prompts
 
 HEAD = RunHead("run-1", "sweep", BEGAN, "mlx", MANIFEST, {"id": "f"}, arms([2, 4]), ({"id": "a"},), {"repeats": 3})
@@ -92,6 +93,25 @@ def test_a_line_that_was_torn_is_told_and_the_next_writer_begins_a_new_one(folde
     read = read_run(folder)
     assert [each.id for each in read.results] == [request(1).id, request(3).id]
     assert read.faults == (f"{RESULTS}:2: it is not as it was written, by its checksum",)
+
+
+@pytest.mark.parametrize(
+    ("absurd", "said"),
+    [
+        ({"decode": 1e308}, "1e+308"),
+        ({"started_at": -1e18}, "-1e+18"),
+        ({"peak_rss": 10**30}, "10000000000000000000"),
+        ({"passes": Passes((1,), (10**30,))}, "10000000000000000000"),
+    ],
+)
+def test_a_number_that_nothing_measures_is_told_with_its_line(folder: Path, absurd: dict, said: str) -> None:
+    """Whoever can make a line can make its checksum; a chart of such numbers could not be drawn."""
+    lines = [sealed(_short(each)) for each in (request(1), replace(request(2), **absurd))]
+    (folder / RESULTS).write_bytes(b"".join(lines))
+
+    read = read_run(folder)
+    assert read.results == (request(1),)
+    assert read.faults == (f"{RESULTS}:2: it holds the number {said}, which nothing that is measured here can be",)
 
 
 @given(place=st.integers(0), bit=st.integers(0, 7))
