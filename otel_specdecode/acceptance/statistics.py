@@ -58,7 +58,7 @@ def mean(values: Sequence[float]) -> Estimate | None:
     return _with_interval(float(array.mean()), array, statistic=np.mean)
 
 
-def quantile(values: Sequence[float], share: float) -> Estimate | None:
+def quantile(values: Sequence[float] | np.ndarray, share: float) -> Estimate | None:
     """Return a quantile, with the interval of order statistics that the binomial distribution gives.
 
     It needs no shape of the distribution. Where the samples do not reach as far as the interval would have to, which
