@@ -112,8 +112,9 @@ def _request(made: Guard) -> Callable[[Ask], object]:
     plans = (Plan(None, "normal"), Plan(0, "fallback"), Plan(0, "control"), Plan(2, "probe"))
     records = {plan.cohort: _record(plan) for plan in plans}
 
-    meet = made._meet  # what a stretch leaves behind, and nothing else of it
-    conditions = next(iter(made._latest.values()))
+    meet = made._met.meet  # what a stretch leaves behind, and nothing else of it
+    conditions = made._met.latest(ASKS[0])
+    assert conditions is not None
 
     def take(ask: Ask) -> None:
         plan = made.plan(ask)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import get_args
@@ -25,16 +24,11 @@ from otel_specdecode.guard.flag import FeatureFlag
 from otel_specdecode.guard.ladder import Rung, rungs_of
 from otel_specdecode.guard.lanes import Lanes, LaneState, Names
 from otel_specdecode.guard.machine import Machine, MachineState
+from otel_specdecode.guard.meeting import Met
 from otel_specdecode.guard.policy import Policy
 from otel_specdecode.guard.streams import Streams
 from otel_specdecode.guard.telling import Tell, TellBaseline, Telling, Unloaded
 from otel_specdecode.guard.windows import Closed, are_passes
-
-MOST_MODELS = 256
-"""Models of which the last conditions are kept."""
-
-MOST_RUNNING = 10_000
-"""Requests that run at once, of which conditions are kept."""
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
 
@@ -82,10 +76,7 @@ class Guard:
         self._streams = Streams(policy.budget, policy.scope.most, self._clocks.steady, self._steady)
         self._flag = FeatureFlag()
         self._decider = Decider(policy, self._flag, self._machine, self._streams, self._baseline)
-        self._latest: dict[tuple[str | None, str | None], Conditions] = {}
-        """Conditions of the last request of each model that speculated: those of a scope that is seen first."""
-        self._met: OrderedDict[int, Conditions] = OrderedDict()
-        """Conditions of the last stretch of requests that run, by identity: when one is finished, others run."""
+        self._met = Met()
         self._lock = threading.RLock()
         """Of the same thread again, since a signal's handler or a garbage collection may collect metrics in between."""
         _guards.add(self)
@@ -117,7 +108,7 @@ class Guard:
         tenant = ask.who.tenant
         if self._observes:
             return Plan(permit=self._streams.begin(tenant, speculates=True, now=now), as_asked=True)
-        met = lane.conditions or self._latest.get((ask.provider, ask.model))
+        met = lane.conditions or self._met.latest(ask)
         decision = self._decider.decide(ask, lane, met, now)
         permit = self._streams.begin(tenant, speculates=decision[0] != 0, now=now)
         return Plan(*decision, lane.breaker.changes, permit)
@@ -139,7 +130,7 @@ class Guard:
         # The tokens came while it ran: what ended meanwhile, itself included, is only taken back with the next plan.
         self._streams.service.add(delta.counts.tokens, now)
         conditions = self._machine.conditions(request, input_tokens, self._streams.service.running)
-        self._meet(request, conditions)
+        self._met.meet(request, conditions)
         if request.mode == "autoregressive":
             if are_passes(delta.pass_times):
                 for kept in self._baselines(request):
@@ -151,9 +142,7 @@ class Guard:
         if lane is None:
             return
         lane.conditions = conditions
-        self._latest[request.provider, request.model] = conditions
-        if len(self._latest) > MOST_MODELS:
-            self._latest.clear()
+        self._met.speculate(request, conditions)
         if not self._counts(request, lane.breaker):
             return
         windows = self.policy.windows
@@ -184,7 +173,7 @@ class Guard:
         request, timing = record.request, record.timing
         if not request.decodes or request.batch_size is not None:
             return
-        conditions = self._met.pop(id(request), None)
+        conditions = self._met.end(request)
         if conditions is None:
             conditions = self._machine.conditions(request, record.facts.input_tokens, self._streams.service.running)
         failed = record.ending.kind == "error"
@@ -339,7 +328,7 @@ class Guard:
         self._lock = threading.RLock()
         self._telling.renew()
         self._streams.forget_all()
-        self._met.clear()
+        self._met.forget_running()
         for lane in self._lanes.all():
             lane.forget({})
 
@@ -375,12 +364,6 @@ class Guard:
             yield self._baseline
         elif request.requested_mode == "autoregressive" and request.cohort == "normal":
             yield self._measured
-
-    def _meet(self, request: Request, conditions: Conditions) -> None:
-        """Keep the conditions of a request that runs."""
-        self._met[id(request)] = conditions
-        if len(self._met) > MOST_RUNNING:
-            self._met.popitem(last=False)
 
     def _lane_of(self, who: Who, provider: str, model: str | None, method: str) -> Names:
         by = self.policy.scope.by

@@ -106,7 +106,7 @@ def test_memory_is_bounded_and_totals_are_right() -> None:
     assert len(guard._streams.budgets._accounts) <= MOST
     assert len(guard._decider._chooser._sessions) <= 10 * MOST
     assert len(guard._decider._chooser._due) <= 10 * MOST
-    assert not guard._met
+    assert guard._met.running == 0
     guard._streams.settle()
     assert (guard._streams.service.running, guard._streams.service.speculating) == (0, 0)
     assert all(not account.streams for account in guard._streams.budgets._accounts.values())
