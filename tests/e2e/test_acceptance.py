@@ -57,6 +57,18 @@ def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+ALL_COUNT = """version = 1
+preset = "balanced"
+[validity]
+shortest_answer = 1
+[gates.tokens_per_second]
+needs = 1
+[gates.accept_rate]
+needs = 1
+"""
+"""Gates that also read answers as short and as few as these."""
+
+
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-c", "from otel_specdecode.cli import main; main()", *map(str, arguments)]
 
@@ -110,7 +122,7 @@ def test_files_spans_prometheus_report_and_gates_agree(
 
 
 def _report_and_gates_agree(kept: Run, folder: Path) -> None:
-    assert run(command("gates", "init", "--preset", "balanced", "-o", folder / "gates.toml")).returncode == 0
+    (folder / "gates.toml").write_text(ALL_COUNT)
     judged = run(command("gate", folder / "run", "--policy", folder / "gates.toml", "--json", folder / "verdict.json"))
     assert judged.returncode == 3, judged.stderr  # a run without a soak, of some seconds, is invalid, not rejected
     as_json = ("--json", folder / "report.json")
@@ -123,10 +135,13 @@ def _report_and_gates_agree(kept: Run, folder: Path) -> None:
         each["id"]: each["value"] for each in verdict["gates"]
     }
     best = next(arm for arm in kept.head.arms if arm.name == verdict["arm"])
-    gate = next(each for each in verdict["gates"] if each["id"] == "tokens_per_second")
-    figures = arm_figures(kept, best)
-    assert figures.tokens_per_second is not None
-    assert gate["value"] is None or gate["value"] == pytest.approx(figures.tokens_per_second.value)
+    values = {each["id"]: each["value"] for each in verdict["gates"]}
+    requests = kept.of(best)
+    timed = [each for each in requests if each.time_per_token]
+    seconds = sum(each.output_tokens * (each.time_per_token or 0.0) for each in timed)
+    assert values["tokens_per_second"] == pytest.approx(sum(each.output_tokens for each in timed) / seconds)
+    compared = sum(each.accepted + each.rejected for each in requests)
+    assert values["accept_rate"] == pytest.approx(sum(each.accepted for each in requests) / compared)
     ratio = speed_up(kept, best)
     assert ratio is not None
     _the_report_agrees_with_a_client(kept, report)

@@ -90,10 +90,10 @@ class Ran:
 
     @property
     def managed(self) -> float:
-        """Share of the requests that were begun."""
+        """Share of the requests that were begun; 0 where none came."""
         begun: int = self.document["real"]["total"]["requests"]
         given_up: int = self.document["dropped"]
-        return begun / (begun + given_up)
+        return begun / max(begun + given_up, 1)
 
     def of(self, metric: Metric, service: str = REAL) -> Series:
         return series(self.received, service, metric.name)
@@ -110,7 +110,7 @@ def ran(folder: Path, asked: Asked, *arguments: str) -> Ran:
         done = ran_once(folder, asked.slower(times), *arguments)
         if done.managed >= 1 - MOST_GIVEN_UP or times == SLOWEST:
             return done
-        times = min(times * max(2.0, 1.5 / done.managed), SLOWEST)
+        times = min(times * max(2.0, 1.5 / max(done.managed, 1 / SLOWEST)), SLOWEST)
 
 
 def ran_once(folder: Path, asked: Asked, *arguments: str) -> Ran:
