@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from otel_specdecode.version import __version__
 
@@ -14,6 +16,7 @@ except ModuleNotFoundError as error:
     raise SystemExit('otel-specdecode needs its extra [cli]: pip install "otel-specdecode[cli]"') from error
 
 from otel_specdecode.acceptance.commands import baseline, manifest, soak, sweep
+from otel_specdecode.acceptance.ending import print_nowhere
 from otel_specdecode.acceptance.gates_commands import gate, gates
 from otel_specdecode.acceptance.prompts_commands import prompts
 from otel_specdecode.acceptance.report.report_commands import compare, report
@@ -24,11 +27,28 @@ if TYPE_CHECKING:
     from otel_specdecode.demo.engines.interface import ModelChoice
 
 INTERRUPTED = 130
+_UNPRINTED = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 WEEK = 7 * 24 * 60
 """In minutes."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands that end with a sentence where what they print goes nowhere."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is no reason to end
+                stream.reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno not in _UNPRINTED:
+                raise
+            print_nowhere()
+            raise click.ClickException(f"what was to be printed could not be written ({error.strerror}).") from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="otel-specdecode")
 def main() -> None:
     """OpenTelemetry for speculative decoding on MLX-LM and llama.cpp."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import signal
 import sys
@@ -47,6 +49,27 @@ def told() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nInterrupted.", err=True)
         sys.exit(INTERRUPTED)
+
+
+@contextmanager
+def though_unprinted() -> Iterator[None]:
+    """Go on where what is printed goes nowhere: the disk is full, or a reader went away, as `head` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, SystemExit) as error:  # Rich ends the process from 13.8 on where the reader went away
+        print_nowhere()
+        if isinstance(error, OSError) and error.errno != errno.EPIPE:
+            with suppress(OSError):
+                click.echo(f"What was to be printed could not be written ({error.strerror}).", err=True)
+
+
+def print_nowhere() -> None:
+    """Have nothing more be printed, so that what waits in a buffer fails no second time as the process ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @contextmanager

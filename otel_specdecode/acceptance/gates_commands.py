@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import click
 
+from otel_specdecode.acceptance.ending import though_unprinted
+
 PRESETS = ("interactive", "balanced", "batch")
 STATUS = {"accepted": 0, "rejected": 1, "invalid": 3}
 """Exit status of each verdict; 2 is a wrong use."""
@@ -51,7 +53,8 @@ def gate(
         verdict = evaluate(gates, read_run(run), None if soak is None else read_run(soak), now=time.time(), arm=arm)
         if json_file is not None:
             write_all({json_file: json.dumps(as_dict(verdict), indent=2, allow_nan=False) + "\n"})
-    print_verdict(make_console(), verdict)
+    with though_unprinted():  # the verdict is the exit status, whoever reads the rest
+        print_verdict(make_console(), verdict)
     sys.exit(STATUS[verdict.status])
 
 
@@ -97,8 +100,9 @@ def check(policy: str) -> None:
         from otel_specdecode.demo.terminal import make_console
 
         read = read_gates(policy)
-    click.echo(f"ok {read.digest}")
-    print_policy(make_console(), read)
+    with though_unprinted():
+        click.echo(f"ok {read.digest}")
+        print_policy(make_console(), read)
 
 
 @contextmanager

@@ -109,8 +109,15 @@ def begin(folder: Path, head: RunHead) -> None:
 
 
 def holds_run(folder: Path) -> bool:
-    """Return whether a folder holds a run."""
-    return (folder / HEAD).is_file()
+    """Return whether a folder holds a run.
+
+    Raises:
+        AcceptanceError: There can be no such folder, such as one of too long a name.
+    """
+    try:
+        return (folder / HEAD).is_file()
+    except OSError as error:
+        raise AcceptanceError(_cannot("read", folder, error)) from None
 
 
 def read_run(folder: Path) -> Run:

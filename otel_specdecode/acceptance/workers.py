@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from queue import SimpleQueue
 
 from otel_specdecode.acceptance.measuring import Job
@@ -37,14 +38,15 @@ def run_jobs(
         threading.Thread(target=shared.work, args=(number,), name=f"otel-specdecode-run-{number}")
         for number in range(at_once)
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         shared.gather(at_once, keep)
     finally:
         shared.stopped.set()
         for thread in threads:
-            thread.join()
+            with suppress(RuntimeError):  # an interrupt kept it from being started, or it starts now and runs nothing
+                thread.join()
 
 
 class _Shared:

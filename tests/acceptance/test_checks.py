@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,14 @@ def test_no_schema_is_read_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
     assert schema_fault({"$ref": "http://localhost/a.json"}) == (
         "is no JSON schema that can be followed: all that it refers to must be in it"
     )
+
+
+def test_a_schema_that_its_library_cannot_follow_fails_every_answer() -> None:
+    assert not passes(Check(json_schema={"type": "no such type"}), "7")
+
+
+@pytest.mark.parametrize("hidden", [{"type": "no such type"}, {"minimum": "a text"}, {"pattern": "("}])
+def test_a_schema_is_looked_at_where_a_reference_leads_too(hidden: dict[str, Any]) -> None:
+    """Under a keyword that is unknown, nothing else looks at it, until an answer is held against it."""
+    schema = {"anyOf": [{"type": "null"}, {"$ref": "#/hidden"}], "hidden": hidden}
+    assert (schema_fault(schema) or "").startswith("is no JSON schema: ")

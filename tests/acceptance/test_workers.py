@@ -81,3 +81,32 @@ def test_a_job_that_is_waited_for_is_asked_for_by_one_thread_at_a_time() -> None
     kept: list[str] = []
     run_jobs(jobs(), 8, made, lambda result: kept.append(result.id))
     assert len(kept) == len(JOBS)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("number", range(3))
+def test_an_interrupt_while_threads_are_started_leaves_none_running(
+    number: int, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run an engine whose models are freed next."""
+    start, started, running = threading.Thread.start, [], []
+
+    def interrupted(thread: threading.Thread) -> None:
+        if before and len(started) == number:
+            raise KeyboardInterrupt
+        started.append(thread)
+        start(thread)
+        if len(started) > number:
+            raise KeyboardInterrupt
+
+    def run(job: Job, thread: int) -> Measured:
+        running.append(job.id)
+        time.sleep(0.01)
+        running.remove(job.id)
+        return made(job, thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(JOBS, 3, run, lambda _: None)
+    assert not running
+    assert not any(thread.is_alive() for thread in started)
