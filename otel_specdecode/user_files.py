@@ -60,7 +60,7 @@ def check_file(path: StrPath, what: str, missing: str = "") -> None:
         raise UnusableError("no file can have this name") from None
 
 
-def read_file(path: StrPath, what: str, most_bytes: int, missing: str = "") -> bytes:
+def read_file(path: StrPath, what: str, most_bytes: int, missing: str = "", too_large: str = "") -> bytes:
     """Return what is in a file.
 
     Args:
@@ -68,6 +68,7 @@ def read_file(path: StrPath, what: str, most_bytes: int, missing: str = "") -> b
         what: Likewise.
         most_bytes: Of a larger file nothing is read.
         missing: As for check_file().
+        too_large: What to do with a larger one, as the end of that message.
 
     Raises:
         UnusableError: It cannot be read, or is larger.
@@ -79,7 +80,7 @@ def read_file(path: StrPath, what: str, most_bytes: int, missing: str = "") -> b
     except OSError as error:
         raise UnusableError(f"the file cannot be read: {error.strerror}") from None
     if len(data) > most_bytes:
-        raise UnusableError(f"the file is larger than {most_bytes:_} bytes: name a smaller {what}")
+        raise UnusableError(f"the file is larger than {most_bytes:_} bytes{too_large}")
     return data
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, Run, RunHead
-from otel_specdecode.acceptance.storage import RunWriter, read_run
+from otel_specdecode.acceptance.storage import ARMS, HEAD, HOST, NOTES, RESULTS, RunWriter, begin, holds_run, read_run
 
 
 class Book:
@@ -16,18 +18,21 @@ class Book:
     What ended stays on the disk alone: a soak that kept hours of it in memory would find that memory grows.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Open a run that storage.begin() made, to add to it.
+    def __init__(
+        self, folder: Path, clock: Callable[[], float] = time.time, *, writer: RunWriter | None = None
+    ) -> None:
+        """Open a run that was begun, to add to it.
 
         Args:
             folder: The run's folder.
             clock: Seconds since the epoch.
+            writer: What adds to it; None opens it. It is closed with the book.
 
         Raises:
             AcceptanceError: It cannot be read, or written.
         """
         self.folder = folder
-        self._writer = RunWriter(folder)  # first: nobody else writes to it from here on
+        self._writer = writer or RunWriter(folder)  # first: nobody else writes to it from here on
         try:
             found = read_run(folder)
         except BaseException:
@@ -38,6 +43,31 @@ class Book:
         self._ended = {each.id for each in found.results}
         self._notes = list(found.notes)
         self._clock = clock
+
+    @classmethod
+    def begin(cls, folder: Path, head: RunHead, results: Iterable[Measured] = ()) -> Book:
+        """Make the folder of a new run and open it.
+
+        Args:
+            folder: The run's folder.
+            head: What the run is.
+            results: What ended before. It is kept before the head is, so that whoever is killed leaves a run that has
+                it, or no run.
+
+        Raises:
+            AcceptanceError: There is a run already, or something of one, or it cannot be written.
+        """
+        _make(folder)
+        writer = RunWriter(folder)
+        try:
+            _clear(folder)
+            for each in results:
+                writer.add(each)
+            begin(folder, head)
+        except BaseException:
+            writer.close()
+            raise
+        return cls(folder, writer=writer)
 
     @property
     def begun(self) -> bool:
@@ -90,3 +120,24 @@ class Book:
     def close(self) -> None:
         """Close the files."""
         self._writer.close()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise AcceptanceError(f"{folder} cannot be written: it is a file.") from None
+    except OSError as error:
+        raise AcceptanceError(f"{folder} cannot be written ({error.strerror or type(error).__name__}).") from None
+
+
+def _clear(folder: Path) -> None:
+    """Take away what a process left that was killed as it began a run; nobody else may write there meanwhile."""
+    if holds_run(folder):
+        raise AcceptanceError(f"{folder} holds a run already: resume it with --resume, or name another folder.")
+    try:
+        if any((folder / name).stat().st_size for name in (NOTES, HOST, ARMS)):
+            raise AcceptanceError(f"{folder} holds a run whose {HEAD} is gone: name another folder.")
+        os.truncate(folder / RESULTS, 0)
+    except OSError as error:
+        raise AcceptanceError(f"{folder} cannot be written ({error.strerror or type(error).__name__}).") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 
 from otel_specdecode.acceptance.ending import interruptible, told
 from otel_specdecode.acceptance.words import Finite, Numbers, Pairs, command_line, drafts_by_label
+from otel_specdecode.thresholds import thresholds
 
 if TYPE_CHECKING:
     from otel_specdecode.acceptance.engines.interface import Engine, Models
@@ -21,10 +22,20 @@ if TYPE_CHECKING:
 INCOMPLETE = 3
 """Exit status of a sweep whose time was over before its end."""
 
+_BOUNDS = thresholds()["sweep"]
 _MINUTE, _HOUR = 60.0, 3600.0
 _LARGEST_SEED = 2**31  # the last repeat's seed is one that every engine takes, too
 
 Command = TypeVar("Command", bound=Callable[..., None])
+
+
+note_option = click.option(
+    "--note",
+    "notes",
+    type=Pairs(),
+    multiple=True,
+    help="What the machine does not tell: ambient=21C, placement, fan, power_limit, background.",
+)
 
 
 def models_options(command: Command) -> Command:
@@ -75,13 +86,7 @@ def run_options(command: Command) -> Command:
             ),
             click.option("--out", type=click.Path(path_type=Path), help="Folder of the run.  [default: runs/RUN_ID]"),
             click.option("--run-id", help="Its name on spans, metrics and files.  [default: by the time]"),
-            click.option(
-                "--note",
-                "notes",
-                type=Pairs(),
-                multiple=True,
-                help="What the machine does not tell: ambient=21C, placement, fan, power_limit, background.",
-            ),
+            note_option,
         )
     ):
         command = option(command)
@@ -105,8 +110,24 @@ def run_options(command: Command) -> Command:
     "--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of each prompt in each arm."
 )
 @click.option("--warm-up", type=Finite(0, 86_400), default=180.0, show_default=True, help="Seconds.")
-@click.option("--cool-down", type=Finite(0, 86_400), default=0.0, show_default=True, help="Seconds.")
+@click.option(
+    "--cool-down", type=Finite(0, 86_400), default=0.0, show_default=True, help="Seconds between two requests."
+)
 @click.option("--max-hours", type=Finite(0.001, 10_000), help="Begin nothing more after so many hours.")
+@click.option(
+    "--stop-below",
+    type=Finite(0, 1),
+    default=_BOUNDS["stop_accept_rate"],
+    show_default=True,
+    help=f"Try no longer drafts after {_BOUNDS['stop_steps']} lengths with a lower accept rate; 0: try all.",
+)
+@click.option(
+    "--tune-above",
+    type=Finite(0, 1),
+    default=_BOUNDS["tuning_accept_rate"],
+    show_default=True,
+    help="Try other levers where each context tier accepts as much at the best length; 0: always.",
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out.")
 @click.option("--anyway", is_flag=True, help="Also if that was of another manifest.")
 def sweep(**asked: Any) -> None:
@@ -116,7 +137,9 @@ def sweep(**asked: Any) -> None:
     The exit status is 3 where --max-hours ended it, 130 after Ctrl-C, and 143 after SIGTERM.
     """
     with told():
+        from otel_specdecode.acceptance.running import notes_not_kept
         from otel_specdecode.acceptance.running import sweep as run_sweep
+        from otel_specdecode.acceptance.storage import holds_run
         from otel_specdecode.acceptance.sweep import Levers
         from otel_specdecode.acceptance.terminal import progress, show_run
 
@@ -136,8 +159,12 @@ def sweep(**asked: Any) -> None:
             cool_down=asked["cool_down"],
             max_seconds=asked["max_hours"] and asked["max_hours"] * _HOUR,
             seed=asked["seed"],
+            stop_below=asked["stop_below"],
+            tune_above=asked["tune_above"],
         )
         setting = _setting(asked, drafts, threads=max(levers.concurrency))
+        if setting.resume and holds_run(setting.folder) and (why := notes_not_kept(setting.folder, setting.notes)):
+            raise click.UsageError(why)
         with interruptible(setting.folder, resumable=True), progress("Requests") as step:
             complete = run_sweep(setting, levers, step)
         show_run(setting.folder)
@@ -204,18 +231,24 @@ def soak(**asked: Any) -> None:
 
 @click.command()
 @models_options
+@note_option
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="A file, instead of the screen.")
 def manifest(**asked: Any) -> None:
-    """Print the frozen manifest of a target and its drafts, as JSON with its id; it loads them."""
+    """Print what would run, and how the machine is: `manifest` and `conditions` as JSON, each with its id.
+
+    It loads the target and its drafts. The conditions are power, heat, memory pressure, the CPU that other programs
+    take meanwhile, and what is noted.
+    """
     with told():
         import json
 
         from otel_specdecode.acceptance.report.writing import write_all
-        from otel_specdecode.acceptance.running import manifest_of_models
+        from otel_specdecode.acceptance.running import manifest_and_conditions
 
         drafts = drafts_by_label(asked["drafts"])
         engine = _engine(asked["engine"], asked["model"])
-        document = manifest_of_models(engine, _models(asked, drafts, threads=1))
+        notes = _notes(asked["notes"])
+        document = manifest_and_conditions(engine, _models(asked, drafts, threads=1), notes)
         text = json.dumps(document, indent=2, sort_keys=True)
         if asked["output"] is None:
             click.echo(text)
@@ -251,14 +284,10 @@ def baseline(run: Path, output: Path, operations: tuple[str, ...]) -> None:
 
 
 def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Setting:
-    from otel_specdecode.acceptance.frozen import NOTES
     from otel_specdecode.acceptance.running import Setting, check_run_id, new_run_id
 
-    notes = dict(asked["notes"])
-    unknown = sorted(set(notes) - set(NOTES))
-    if unknown:
-        raise click.UsageError(f"--note {unknown[0]}: it is one of {', '.join(NOTES)}")
-    run_id = check_run_id(asked["run_id"] or new_run_id())
+    notes = _notes(asked["notes"])
+    run_id = check_run_id(asked["run_id"] or new_run_id())  # before it names a folder
     return Setting(
         engine=_engine(asked["engine"], asked["model"]),
         models=_models(asked, drafts, threads),
@@ -270,6 +299,16 @@ def _setting(asked: dict[str, Any], drafts: dict[str, str], threads: int) -> Set
         anyway=asked["anyway"],
         command=command_line(),
     )
+
+
+def _notes(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    from otel_specdecode.acceptance.frozen import NOTES
+
+    notes = dict(pairs)
+    unknown = sorted(set(notes) - set(NOTES))
+    if unknown:
+        raise click.UsageError(f"--note {unknown[0]}: it is one of {', '.join(NOTES)}")
+    return notes
 
 
 def _engine(name: str | None, model: str) -> Engine:

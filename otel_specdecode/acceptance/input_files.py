@@ -20,7 +20,7 @@ def file_bytes(path: StrPath, what: str = "prompt file") -> bytes:
     Raises:
         UnusableError: It cannot be read, is too large, or is text of another encoding throughout.
     """
-    data = read_file(path, what, MOST_BYTES)
+    data = read_file(path, what, MOST_BYTES, too_large=": split it into several files")
     if data.startswith(_OTHER_MARKS) or b"\0" in data[:1000]:
         raise UnusableError("the file is not UTF-8: save it as UTF-8")
     return data

@@ -24,7 +24,7 @@ from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Note, RunHead, RunKind
 from otel_specdecode.acceptance.side_load import SideLoad
 from otel_specdecode.acceptance.soak import Soak, SoakPlan
-from otel_specdecode.acceptance.storage import begin, holds_run, read_run
+from otel_specdecode.acceptance.storage import holds_run, read_run
 from otel_specdecode.acceptance.sweep import Clock, Levers, Sweep, job_id
 from otel_specdecode.host.machine import this_machine
 from otel_specdecode.host.readers import reader_for
@@ -53,6 +53,9 @@ class Setting:
         resume: Whether an earlier run in the folder is gone on with.
         anyway: Whether that may be one of another manifest.
         command: How the run was asked for, to do it again; without the user's home.
+
+    Raises:
+        AcceptanceError: The run id cannot be one.
     """
 
     engine: Engine
@@ -64,6 +67,9 @@ class Setting:
     resume: bool = False
     anyway: bool = False
     command: str = ""
+
+    def __post_init__(self) -> None:
+        check_run_id(self.run_id)
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -83,6 +89,20 @@ def check_run_id(run_id: str) -> str:
             f"{run_id!r} cannot be a run id: letters, digits, '.', '_' and '-', at most 64, a letter or digit first."
         )
     return run_id
+
+
+def notes_not_kept(folder: Path, notes: Mapping[str, str]) -> str:
+    """Return why notes cannot go with a run that is resumed; empty where they are those that it has, or none."""
+    noted = read_run(folder).head.conditions.get("notes")
+    kept = noted if isinstance(noted, Mapping) else {}
+    other = [name for name, value in notes.items() if value != kept.get(name, "")]
+    if not other:
+        return ""
+    return (
+        f"the notes of a run are those that it began with, and for {', '.join(other)} the one in {folder} has "
+        f"{', '.join(f'{name}={kept[name]}' for name in other if name in kept) or 'none'}: leave such --note out, or "
+        "begin another run without --resume, in another folder."
+    )
 
 
 def sweep(setting: Setting, levers: Levers, step: Step | None = None) -> bool:
@@ -135,6 +155,8 @@ def _run(
         raise AcceptanceError(f"{setting.folder} holds a run already: resume it with --resume, or name another folder.")
     if setting.resume and not holds_run(setting.folder):
         raise AcceptanceError(f"{setting.folder} holds no run to resume.")
+    if setting.resume and (why := notes_not_kept(setting.folder, setting.notes)):
+        raise AcceptanceError(why)
     run_id = read_run(setting.folder).head.run_id if setting.resume else setting.run_id
     alone: list[Measured] = []
     side_load = SideLoad()  # over the time that loading takes: of a moment it would be chance
@@ -144,12 +166,10 @@ def _run(
         try:
             began = host_sample(reader_for(), side_load.read())
             head = replace(_head(setting, kind, arms, run_id, session, options, began), alone=_memory(alone))
-            changed = _keep_head(setting, head, asked)
-            book = Book(setting.folder)
+            changed = _changed(setting, head, asked) if setting.resume else []
+            book = Book(setting.folder) if setting.resume else Book.begin(setting.folder, head, alone)
             host = HostRecorder(book.sample)
             try:
-                for request in alone:
-                    book.add(request)
                 if changed:
                     book.note(Note(book.now(), "changed", "; ".join(changed)))
                 for arm in arms:
@@ -210,11 +230,8 @@ def _head(
     )
 
 
-def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> list[str]:
-    """Write the head of a new run; of one that is resumed, return what is not the same, if that may be."""
-    if not setting.resume:
-        begin(setting.folder, head)
-        return []
+def _changed(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> list[str]:
+    """Return what is not the same as it was in the run that is resumed, if that may be."""
     before = read_run(setting.folder).head
     if before.kind != head.kind:
         raise AcceptanceError(f"{setting.folder} holds a {before.kind}, not a {head.kind}: name another folder.")
@@ -228,16 +245,25 @@ def _keep_head(setting: Setting, head: RunHead, asked: Mapping[str, Any]) -> lis
     return found
 
 
-def manifest_of_models(engine: Engine, models: Models) -> dict[str, Any]:
-    """Return the frozen manifest of models, with no prompts in it.
+def manifest_and_conditions(engine: Engine, models: Models, notes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the frozen `manifest` of models, with no prompts in it, and the `conditions`, each with its id.
+
+    Args:
+        engine: The engine.
+        models: What to load.
+        notes: What the user noted of the machine, by frozen.NOTES.
 
     Raises:
         AcceptanceError: They cannot be loaded, or not be told.
     """
+    side_load = SideLoad()  # over the time that loading takes, as in a run
     arms = (Arm(0), *(Arm(1, label) for label in models.drafts))
     with witnessed(new_run_id()):
         session = engine.load(models)
         try:
-            return frozen_manifest(session, arms, models, this_machine(), "")
+            return {
+                "manifest": frozen_manifest(session, arms, models, this_machine(), ""),
+                "conditions": conditions(host_sample(reader_for(), side_load.read()), notes),
+            }
         finally:
             session.close()

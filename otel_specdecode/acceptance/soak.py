@@ -124,7 +124,7 @@ class Soak:
         """Run an arm for so long; a request that has begun is let come to its end."""
         stopped = threading.Event()
         arrivals = self._arrivals(arm, phase, load, seconds, stopped)
-        run_jobs(arrivals, arm.concurrency, self._runs.run, self._keep, stopped)
+        run_jobs(arrivals, arm.concurrency, self._make, self._count, stopped)
 
     def _arrivals(self, arm: Arm, phase: Phase, load: Load, seconds: float, stopped: threading.Event) -> Iterator[Job]:
         """Yield requests as their time comes, and one at least; of those that count, one as the time is over.
@@ -170,8 +170,13 @@ class Soak:
         self._asked[phase, arm.name, prompt.id] += 1
         return Job(name, arm, prompt, repeat, phase, self._plan.seed + repeat)
 
-    def _keep(self, result: Measured) -> None:
+    def _make(self, job: Job, thread: int) -> Measured:
+        """Make a request and keep what came of it, on the thread that made it: whatever ends the others meanwhile."""
+        result = self._runs.run(job, thread)
         self._book.add(result)
+        return result
+
+    def _count(self, result: Measured) -> None:
         self._failures = 0 if result.error is None else self._failures + 1
         if self._failures >= MOST_FAILURES:
             raise AcceptanceError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from otel_specdecode.acceptance.figures import in_tier, tier_of
 from otel_specdecode.acceptance.knee import knee
 from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.prompts import Prompt
-from otel_specdecode.acceptance.records import Arm, Measured, Note
+from otel_specdecode.acceptance.records import Arm, Measured, Note, Run
 from otel_specdecode.acceptance.workers import run_jobs
 from otel_specdecode.thresholds import thresholds
 
@@ -41,9 +41,11 @@ class Levers:
         concurrency: Requests at once; the draft lengths are tried at each level.
         repeats: How often each arm runs each prompt.
         warm_up: Seconds, before the first request that counts, of requests that do not.
-        cool_down: Seconds between two groups of requests.
-        max_seconds: After which no further group begins; None: no limit.
+        cool_down: Seconds between two requests that count; where several run at once, between two groups of them.
+        max_seconds: After which no further request begins, or group of those that run at once; None: no limit.
         seed: Of the sampling; the n-th repeat takes the n-th seed from there, the same in all arms.
+        stop_below: Longer drafts are not tried after some lengths in a row with a lower accept rate.
+        tune_above: Other levers are tried where every context tier accepts as much at the best draft length.
     """
 
     draft_lengths: tuple[int, ...]
@@ -56,6 +58,8 @@ class Levers:
     cool_down: float = 0.0
     max_seconds: float | None = None
     seed: int = 0
+    stop_below: float = field(default_factory=lambda: float(thresholds()["sweep"]["stop_accept_rate"]))
+    tune_above: float = field(default_factory=lambda: float(thresholds()["sweep"]["tuning_accept_rate"]))
 
     def arms(self) -> tuple[Arm, ...]:
         """Return the arms that the sweep begins with."""
@@ -113,6 +117,7 @@ class Sweep:
         self._clock = clock
         self._step = step
         self._failures: Counter[str] = Counter()
+        self._measured = False
         self._done = 0
         self._total = len(levers.arms()) * len(self._prompts) * levers.repeats
         self._began = clock.now()
@@ -148,12 +153,13 @@ class Sweep:
         until = self._clock.now() + self._levers.warm_up
         stamp, number = f"{self._book.now():.3f}", 0
         while number < len(arms) or self._clock.now() < until:
+            self._check_time()
             arm, prompt = arms[number % len(arms)], self._prompts[number % len(self._prompts)]
             jobs = [
                 Job(job_id("warm up", stamp, str(number), str(each)), arm, prompt, number, "warm_up", self._levers.seed)
                 for each in range(arm.concurrency)
             ]
-            run_jobs(jobs, arm.concurrency, self._runs.run, self._keep)
+            run_jobs(jobs, arm.concurrency, self._make, self._count)
             number += 1
 
     def _draft_lengths(self, level: int) -> None:
@@ -173,21 +179,24 @@ class Sweep:
 
     def _hopeless(self, arms: Sequence[Arm]) -> str | None:
         """Return why longer drafts are not tried: so many lengths in a row had too low an accept rate."""
-        bounds = thresholds()["sweep"]
-        last = arms[-bounds["stop_steps"] :]
-        rates = [_accept_rate(self._book.run().of(arm)) for arm in last]
-        low = [rate for rate in rates if rate is not None and rate < bounds["stop_accept_rate"]]
-        if len(low) < bounds["stop_steps"]:
+        steps, bound = thresholds()["sweep"]["stop_steps"], self._levers.stop_below
+        if len(arms) < steps:
+            return None
+        last, run = arms[-steps:], self._book.run()
+        rates = [_accept_rate(_first_time(run.of(arm))) for arm in last]
+        low = [rate for rate in rates if rate is not None and rate < bound]
+        if len(low) < steps:
             return None
         told = ", ".join(f"{arm.name} {rate:.2f}" for arm, rate in zip(last, low, strict=True))
-        return f"accept rate below {bounds['stop_accept_rate']} in {bounds['stop_steps']} steps in a row: {told}"
+        return f"accept rate below {bound:g} in {steps} steps in a row: {told}"
 
     def _other_levers(self) -> None:
-        best = self._best()
+        run = self._book.run()
+        best = self._best(run)
         levers = [] if best is None else self._lever_arms(best)
         if best is None or not levers:
             return
-        why = self._poor_bucket(best)
+        why = self._poor_bucket(run.of(best), best)
         if why is not None:
             self._book.note(Note(self._book.now(), "tuning_stopped", why), once=True)
             return
@@ -198,9 +207,9 @@ class Sweep:
             self._total += added * len(self._prompts) * self._levers.repeats
             self._in_turns(lever, range(self._levers.repeats))
 
-    def _best(self) -> Arm | None:
+    def _best(self, run: Run) -> Arm | None:
         level = self._levers.concurrency[0]
-        best = knee(self._book.run(), self._levers.arms_at(level)).best
+        best = knee(run, self._levers.arms_at(level)).best
         return None if best is None else best.arm
 
     def _lever_arms(self, best: Arm) -> list[list[Arm]]:
@@ -214,14 +223,13 @@ class Sweep:
         )
         return [[arm.baseline, arm] for arm in arms]
 
-    def _poor_bucket(self, best: Arm) -> str | None:
+    def _poor_bucket(self, requests: Sequence[Measured], best: Arm) -> str | None:
         """Return why nothing more is tuned: a context bucket accepts too little even at the best draft length."""
-        bound = thresholds()["sweep"]["tuning_accept_rate"]
-        requests = self._book.run().of(best)
+        bound = self._levers.tune_above
         for tier in dict.fromkeys(map(tier_of, requests)):
             rate = _accept_rate(list(filter(in_tier(tier), requests)))
             if rate is not None and rate < bound:
-                return f"accept rate {rate:.2f} in {tier} contexts at {best.name}, below {bound}"
+                return f"accept rate {rate:.2f} in {tier} contexts at {best.name}, below {bound:g}"
         return None
 
     def _in_turns(self, arms: Sequence[Arm], repeats: Iterable[int]) -> None:
@@ -248,20 +256,36 @@ class Sweep:
             self._done += len(jobs) - len(todo)
             if not todo:
                 continue
-            limit = self._levers.max_seconds
-            if limit is not None and self._clock.now() - self._began >= limit:
-                raise _OutOfTimeError
-            run_jobs(todo, arm.concurrency, self._runs.run, self._keep)
-            if self._levers.cool_down:
-                self._clock.sleep(self._levers.cool_down)
+            for together in [todo] if arm.concurrency > 1 else [[job] for job in todo]:
+                self._cool_down()
+                run_jobs(together, arm.concurrency, self._make, self._count)
+
+    def _cool_down(self) -> None:
+        """Wait as long as there is to be between two requests; not before the first, nor where none may follow."""
+        wait = self._levers.cool_down if self._measured else 0.0
+        self._check_time(wait)
+        if wait:
+            self._clock.sleep(wait)
+        self._measured = True
+
+    def _check_time(self, wait: float = 0.0) -> None:
+        """Raise where the time is over once so many seconds more have passed."""
+        limit = self._levers.max_seconds
+        if limit is not None and self._clock.now() + wait - self._began >= limit:
+            raise _OutOfTimeError
 
     def _job(self, arm: Arm, prompt: Prompt, repeat: int) -> Job:
         return Job(
             job_id(arm.name, prompt.id, str(repeat)), arm, prompt, repeat, "measured", self._levers.seed + repeat
         )
 
-    def _keep(self, result: Measured) -> None:
+    def _make(self, job: Job, thread: int) -> Measured:
+        """Make a request and keep what came of it, on the thread that made it: whatever ends the others meanwhile."""
+        result = self._runs.run(job, thread)
         self._book.add(result)
+        return result
+
+    def _count(self, result: Measured) -> None:
         self._failures[result.arm] = 0 if result.error is None else self._failures[result.arm] + 1
         if self._failures[result.arm] >= MOST_FAILURES:
             raise AcceptanceError(
@@ -277,6 +301,11 @@ class Sweep:
 def job_id(*parts: str) -> str:
     """Return the id of a request: the same for the same parts, and short enough for a session id."""
     return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _first_time(requests: Sequence[Measured]) -> list[Measured]:
+    """Return those that a decision was first taken by: a sweep that is resumed has more, and decides the same."""
+    return [each for each in requests if each.repeat == 0]
 
 
 def _accept_rate(requests: Sequence[Measured]) -> float | None:

@@ -76,7 +76,7 @@ def read_toml(path: StrPath, writer: str) -> TomlFile:
 
 
 def _text(path: StrPath, writer: str) -> str:
-    data = read_file(path, "policy file", MOST_BYTES, f": `{writer}` writes one")
+    data = read_file(path, "policy file", MOST_BYTES, f": `{writer}` writes one", ": name a smaller policy file")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,7 +98,11 @@ def _document(text: str) -> dict[str, Any]:
             told = message.removesuffix(_END)
             what = "this is not TOML" if told.startswith(_SAID_BEFORE) else "it ends in the middle"
             return _refuse(f"{what}: {told}", text.rstrip().count("\n") + 1)
-        return _refuse(f"this is not TOML, at column {match[2]}: {message[: match.start()]}", int(match[1]))
+        line, column = int(match[1]), int(match[2])
+        said = message[: match.start()]
+        if said == "Invalid value" and text.split("\n")[line - 1][column - 1 : column].isalpha():
+            said = "a text needs quotes around it"
+        return _refuse(f"this is not TOML, at column {column}: {said}", line)
     except RecursionError:
         return _refuse("it is nested too deeply")
     except ValueError:

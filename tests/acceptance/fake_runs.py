@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from otel_specdecode.acceptance.book import Book
+from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.records import Arm, Measured, RunHead, RunKind
 from otel_specdecode.acceptance.storage import begin, holds_run
@@ -55,6 +56,29 @@ class FakeRuns:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.seconds += seconds
+
+
+class Overlapping(FakeRuns):
+    """Of two requests at once one fails the run, and the other ends only then.
+
+    Attributes:
+        ended: Ids of the requests that ended.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ended: set[str] = set()
+        self._failed = threading.Event()
+
+    def run(self, job: Job, thread: int = 0) -> Measured:
+        if job.phase == "measured" and thread == 1:
+            self._failed.set()
+            raise AcceptanceError("telemetry is gone")
+        made = super().run(job, thread)
+        if job.phase == "measured":
+            self._failed.wait(30)
+        self.ended.add(made.id)
+        return made
 
 
 def open_book(folder: Path, runs: FakeRuns, arms: tuple[Arm, ...], kind: RunKind = "sweep") -> Book:

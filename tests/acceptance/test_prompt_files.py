@@ -291,7 +291,7 @@ def test_a_file_that_may_not_be_read_is_told() -> None:
 
 def test_a_file_that_is_too_large_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_files, "MOST_BYTES", 10)
-    assert faults(GOOD) == ["p.jsonl:1: the file is larger than 10 bytes: name a smaller prompt file"]
+    assert faults(GOOD) == ["p.jsonl:1: the file is larger than 10 bytes: split it into several files"]
 
 
 def test_no_message_quotes_a_prompt() -> None:

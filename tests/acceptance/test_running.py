@@ -21,8 +21,8 @@ from otel_specdecode.acceptance.prompts import Prompt
 from otel_specdecode.acceptance.records import Arm
 from otel_specdecode.acceptance.running import Setting, soak, sweep
 from otel_specdecode.acceptance.soak import SoakPlan
-from otel_specdecode.acceptance.storage import read_run
-from otel_specdecode.acceptance.sweep import Levers
+from otel_specdecode.acceptance.storage import RunWriter, holds_run, read_run
+from otel_specdecode.acceptance.sweep import Levers, job_id
 
 pytestmark = pytest.mark.llama_cpp
 
@@ -53,6 +53,49 @@ def test_the_request_of_the_target_alone_is_kept_like_any_other_and_does_not_cou
     assert first.started_at < min(each.started_at for each in others)
     assert read_run(setting.folder).head.alone["peak_rss"] == first.peak_rss
     assert [each.phase for each in others] == ["warm_up"] * 2 + ["measured"] * 4
+
+
+def test_the_request_of_the_target_alone_is_lost_by_no_kill_as_the_run_begins(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunWriter, "add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(setting, LEVERS)
+    sweep(replace(setting, resume=holds_run(setting.folder)), LEVERS)
+
+    run = read_run(setting.folder)
+    (alone,) = (each for each in run.results if each.id == job_id("alone", "a"))
+    assert run.head.alone["peak_rss"] == alone.peak_rss
+
+
+def test_notes_beside_a_run_that_is_resumed_are_refused_unless_it_has_them(setting: Setting) -> None:
+    noted = replace(setting, notes={"fan": "auto", "ambient": "21C"})
+    sweep(noted, LEVERS)
+    with pytest.raises(AcceptanceError, match=r"for fan, placement the one in .* has fan=auto: leave such --note out"):
+        sweep(replace(setting, notes={"fan": "off", "placement": "desk"}, resume=True), LEVERS)
+    with pytest.raises(AcceptanceError, match=r"for placement the one in .* has none"):
+        sweep(replace(setting, notes={"placement": "desk"}, resume=True), LEVERS)
+
+    sweep(replace(noted, resume=True), LEVERS)
+
+    assert read_run(setting.folder).head.conditions["notes"] == {"fan": "auto", "ambient": "21C"}
+
+
+def test_the_bounds_at_which_a_sweep_stops_are_levers_of_the_run(setting: Setting) -> None:
+    sweep(setting, LEVERS)
+    assert read_run(setting.folder).head.options["stop_below"] == LEVERS.stop_below
+    with pytest.raises(AcceptanceError, match=r"stop_below: 0\.35, and 0\.2; tune_above: 0\.45, and 0\.5"):
+        sweep(replace(setting, resume=True), replace(LEVERS, stop_below=0.2, tune_above=0.5))
+
+
+@pytest.mark.parametrize("run_id", ["../up", "", "a b", "x" * 65, "run\n"])
+def test_a_run_id_that_cannot_be_one_is_refused_in_code_too(setting: Setting, run_id: str) -> None:
+    with pytest.raises(AcceptanceError, match=r"cannot be a run id: letters, digits, .* at most 64"):
+        replace(setting, run_id=run_id)
 
 
 def test_the_conditions_tell_how_the_machine_was_and_what_else_it_did_while_models_were_loaded(

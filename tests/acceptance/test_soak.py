@@ -17,7 +17,7 @@ from otel_specdecode.acceptance.records import Arm, Measured, Run
 from otel_specdecode.acceptance.soak import Load, Soak, SoakPlan
 from otel_specdecode.acceptance.storage import read_run
 from otel_specdecode.acceptance.sweep import Clock
-from tests.acceptance.fake_runs import FakeRuns, open_book
+from tests.acceptance.fake_runs import FakeRuns, Overlapping, open_book
 from tests.acceptance.fakes import prompts
 
 PLAN = SoakPlan(Arm(4), seconds=600.0, baseline_seconds=200.0, warm_up=60.0)
@@ -142,6 +142,13 @@ def test_one_that_is_interrupted_says_so(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         soaked(tmp_path, runs)
     assert [note.what for note in read_run(tmp_path).notes] == ["begun", "interrupted"]
+
+
+def test_what_ends_beside_a_request_that_ends_the_soak_is_kept(tmp_path: Path) -> None:
+    runs = Overlapping()
+    with pytest.raises(AcceptanceError, match="telemetry is gone"):
+        soaked(tmp_path, runs, SoakPlan(Arm(4, concurrency=2), seconds=100.0))
+    assert runs.ended == {each.id for each in read_run(tmp_path).results}
 
 
 def test_a_request_whose_time_has_not_come_holds_up_no_end(tmp_path: Path) -> None:

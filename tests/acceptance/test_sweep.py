@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,15 @@ pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_specdecode.acceptance import book as book_module
 from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.knee import knee
 from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.records import Arm, Run
 from otel_specdecode.acceptance.storage import read_run
 from otel_specdecode.acceptance.sweep import Levers, Sweep
-from tests.acceptance.fake_runs import FakeRuns, open_book
+from otel_specdecode.thresholds import thresholds
+from tests.acceptance.fake_runs import FakeRuns, Overlapping, open_book
 from tests.acceptance.fakes import World, fake_request, prompts
 
 LEVERS = Levers(draft_lengths=(2, 3, 4, 6), repeats=2)
@@ -77,6 +80,53 @@ def test_longer_drafts_are_not_tried_after_two_that_accept_too_little(tmp_path: 
     assert stopped.startswith("accept rate below 0.35 in 2 steps in a row: k=3 0.2")
 
 
+def test_how_much_is_too_little_is_for_the_user_to_say(tmp_path: Path) -> None:
+    world, asked = World(accept=0.5), prompts(8, max_tokens=256)
+    never = swept(tmp_path / "never", FakeRuns(world), replace(LEVERS, stop_below=0.0), asked)
+    soon = swept(tmp_path / "soon", FakeRuns(world), replace(LEVERS, stop_below=0.6), asked)
+
+    assert {each.arm for each in never.measured} == {"ar", "k=2", "k=3", "k=4", "k=6"}
+    assert {each.arm for each in soon.measured} == {"ar", "k=2", "k=3"}
+    (stopped,) = (note.why for note in soon.notes if note.what == "branch_stopped")
+    assert stopped.startswith("accept rate below 0.6 in 2 steps in a row")
+
+
+def test_the_bounds_are_those_of_the_thresholds_where_nobody_says_others() -> None:
+    bounds = thresholds()["sweep"]
+    assert (LEVERS.stop_below, LEVERS.tune_above) == (bounds["stop_accept_rate"], bounds["tuning_accept_rate"])
+
+
+def test_a_decision_reads_the_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Path] = []
+
+    def read(folder: Path) -> Run:
+        reads.append(folder)
+        return read_run(folder)
+
+    book = open_book(tmp_path, FakeRuns(), LEVERS.arms())
+    monkeypatch.setattr(book_module, "read_run", read)
+    runs = FakeRuns()
+    Sweep(replace(LEVERS, temperatures=(0.7,)), PROMPTS, runs, book, runs.clock).run()
+    book.close()
+
+    assert len(reads) == 3 + 1  # from the second of four lengths on, and one for the other levers
+
+
+def test_a_sweep_that_is_resumed_decides_as_it_did(tmp_path: Path) -> None:
+    """Later repeats, which accept less here, would have it leave out lengths that it had begun with."""
+
+    class Falling(FakeRuns):
+        def run(self, job: Job, thread: int = 0):
+            self.world = World(accept=0.2 if job.repeat else 0.85)
+            return super().run(job, thread)
+
+    whole = swept(tmp_path, Falling())
+    again = swept(tmp_path, Falling())
+
+    assert len(again.measured) == len(whole.measured) == 5 * len(PROMPTS) * LEVERS.repeats
+    assert [note.what for note in again.notes] == ["begun", "finished", "resumed", "finished"]
+
+
 def test_two_steps_that_are_not_in_a_row_stop_nothing(tmp_path: Path) -> None:
     poor = World(accept=0.2)
     run = swept(tmp_path, FakeRuns(worlds={"k=2": poor, "k=4": poor}), asked=prompts(8, max_tokens=256))
@@ -112,7 +162,15 @@ def test_nothing_more_is_tuned_where_a_context_bucket_accepts_too_little(tmp_pat
 
     (stopped,) = (note.why for note in run.notes if note.what == "tuning_stopped")
     assert "in short contexts at k=" in stopped
+    assert stopped.endswith("below 0.45")
     assert not any(arm.temperature for arm in run.head.arms)
+
+
+def test_where_tuning_ends_is_for_the_user_to_say(tmp_path: Path) -> None:
+    levers = replace(LEVERS, temperatures=(0.7,), tune_above=0.1)
+    run = swept(tmp_path, FakeRuns(World(accept=0.55)), levers, prompts(8, max_tokens=256))
+
+    assert any(arm.temperature for arm in run.head.arms)
 
 
 def test_each_level_of_concurrency_has_its_baseline_and_its_best_length(tmp_path: Path) -> None:
@@ -136,14 +194,46 @@ def test_warm_up_runs_every_arm_goes_on_for_its_time_and_counts_for_nothing(tmp_
     assert not {each.id for each in warm} & {each.id for each in run.measured}
 
 
-def test_it_cools_down_after_each_group(tmp_path: Path) -> None:
+def test_it_cools_down_between_each_two_requests_that_count(tmp_path: Path) -> None:
+    run = swept(tmp_path, FakeRuns(), replace(LEVERS, cool_down=5.0))
+
+    gaps = [after.started_at - one.ended_at for one, after in pairwise(run.measured)]
+    assert gaps == pytest.approx([5.0] * (len(run.measured) - 1))
+
+
+def test_where_requests_overlap_it_cools_down_between_two_groups(tmp_path: Path) -> None:
     runs = FakeRuns()
-    swept(tmp_path, runs, replace(LEVERS, cool_down=5.0))
+    swept(tmp_path, runs, replace(LEVERS, cool_down=5.0, concurrency=(2,)))
 
-    assert set(runs.slept) == {5.0}
+    assert runs.slept == [5.0] * (5 * LEVERS.repeats - 1)
 
 
-def test_its_time_ends_it_between_two_groups_and_it_is_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cool_down", [0.0, 5.0])
+def test_no_request_begins_once_its_time_is_over(tmp_path: Path, cool_down: float) -> None:
+    runs = FakeRuns()
+    levers = replace(LEVERS, max_seconds=30.0, cool_down=cool_down)
+    book = open_book(tmp_path, runs, levers.arms())
+    began = runs.now()
+    assert Sweep(levers, PROMPTS, runs, book, runs.clock).run() is False
+    book.close()
+
+    measured = read_run(tmp_path).measured
+    assert 0 < len(measured) < 2 * len(PROMPTS)  # it ended in the middle of an arm's prompts
+    assert max(each.started_at for each in measured) < began + 30
+    assert runs.now() < began + 30 + max(each.duration for each in measured)  # and did not wait for nothing
+
+
+def test_its_time_ends_the_warm_up_too(tmp_path: Path) -> None:
+    runs = FakeRuns()
+    levers = replace(LEVERS, max_seconds=3.0)
+    book = open_book(tmp_path, runs, levers.arms())
+    assert Sweep(levers, PROMPTS, runs, book, runs.clock).run() is False
+    book.close()
+
+    assert len(runs.asked) < len(levers.arms())
+
+
+def test_its_time_ends_it_and_it_is_resumed(tmp_path: Path) -> None:
     runs = FakeRuns()
     levers = replace(LEVERS, max_seconds=100.0)
     book = open_book(tmp_path, runs, levers.arms())
@@ -241,6 +331,14 @@ def test_a_failure_in_a_thread_ends_it_and_keeps_what_ended(tmp_path: Path) -> N
     with pytest.raises(AcceptanceError, match="telemetry is gone"):
         swept(tmp_path, FakeRuns(before=before), replace(LEVERS, concurrency=(3,)))
     assert len(read_run(tmp_path).measured) == 5 * len(PROMPTS)
+
+
+def test_what_ends_beside_a_request_that_ends_the_sweep_is_kept(tmp_path: Path) -> None:
+    """Telemetry tells of it: what is not kept would be made, and told, once more."""
+    runs = Overlapping()
+    with pytest.raises(AcceptanceError, match="telemetry is gone"):
+        swept(tmp_path, runs, replace(LEVERS, concurrency=(2,)))
+    assert runs.ended == {each.id for each in read_run(tmp_path).results}
 
 
 @pytest.mark.parametrize("accept", [0.3, 0.6, 0.8, 0.95])
