@@ -201,7 +201,7 @@ class Guard:
             conditions,
             self._baseline,
             now,
-            proposed=None if request.method == "prompt_lookup" else record.counts.proposed,
+            proposed=_proposed(record),
             queued=request.queued,
             time_per_token=timing.time_per_token,
             time_to_first_token=timing.time_to_first_token,
@@ -381,6 +381,18 @@ class Guard:
 
     def _rungs(self, asked: int | None) -> tuple[Rung, ...]:
         return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=self._telling.unloads)
+
+
+def _proposed(record: Record) -> int | None:
+    """Return how many tokens the draft proposed, None where that says nothing of it.
+
+    Prompt lookup costs nothing where it proposes none, and a request of one token ends before the draft is asked: it
+    has no pass after the prompt's.
+    """
+    counts = record.counts
+    proposed = counts.proposed
+    asked = proposed or counts.draft_calls or counts.plain_passes
+    return proposed if asked and record.request.method != "prompt_lookup" else None
 
 
 def _renew_all() -> None:

@@ -16,7 +16,23 @@ from otel_specdecode.guard.windows import Closed, RequestWindow, RoundWindow, Va
 _OUT_OF_MEMORY = "MemoryError"
 """How the names of such errors end: NumPy has one of its own."""
 
-_NOT_THE_ENGINES = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "asyncio.exceptions.CancelledError"))
+_NOT_THE_ENGINES = frozenset(
+    (
+        "KeyboardInterrupt",
+        "SystemExit",
+        "GeneratorExit",
+        "InterruptedError",
+        "TimeoutError",
+        "ConnectionError",
+        "BrokenPipeError",
+        "ConnectionAbortedError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+    )
+)
+"""Of those that are built in: an end that somebody wished, or a client that went away."""
+_ENGINES = frozenset(("mlx", "mlx_lm", "llama_cpp", "numpy", "ctypes"))
+"""Packages whose classes are the engines' too; llama.cpp is called through ctypes."""
 _THE_CALLERS = frozenset(("ValueError", "TypeError"))
 """Before the first token: a prompt that is too long, an argument that does not exist."""
 
@@ -49,7 +65,10 @@ class Failures:
         name = record.ending.error_type if record.ending.kind == "error" else None
         if name is None and not before and not always:
             return None
-        if name in _NOT_THE_ENGINES or (not record.counts.tokens and (name in _THE_CALLERS or name is None)):
+        if name is None or name in _THE_CALLERS:
+            if not record.counts.tokens:
+                return None
+        elif not _is_the_engines(name):
             return None
         if name is None:
             self.out_of_memory = self.verifier_errors = 0
@@ -59,6 +78,18 @@ class Failures:
             self.verifier_errors += 1
         values: Values = {"out_of_memory": float(self.out_of_memory), "verifier_error": float(self.verifier_errors)}
         return Closed(values, max(self.out_of_memory, self.verifier_errors, 1), 0.0)
+
+
+def _is_the_engines(name: str) -> bool:
+    """Return whether an error of a class is the engine's, not one that the program raises in the middle of a request.
+
+    Args:
+        name: Of the class; one that is not built in has its module before it.
+    """
+    package, dot, _ = name.partition(".")
+    if name.endswith(_OUT_OF_MEMORY):
+        return True
+    return package in _ENGINES if dot else name not in _NOT_THE_ENGINES
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ orphaned, and two processes never hold the same one. A new process takes, of the
 the newest state; if all are held it makes another one. So there are never more slots than there were processes at once.
 
 A state is written beside its file, made safe on the disk and renamed: a kill at any point leaves the old state or the
-new one. Neither lock files nor states are ever deleted, so nobody can hold a lock that another one does not see. The
-child of a fork shares its parent's lock without a right to the slot; it lets go of it at once, and may take one of its
-own.
+new one. Neither lock files nor states are ever deleted, so nobody can hold a lock that another one does not see; where
+somebody else removes a lock's file, its process makes it again before it saves. The child of a fork shares its parent's
+lock without a right to the slot; it lets go of it at once, and may take one of its own.
 """
 
 from __future__ import annotations
@@ -116,38 +116,71 @@ class StateSlot:
         found: What was there when it was taken.
     """
 
-    def __init__(self, path: Path, lock: int, found: Saved, policy: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Path, number: int, lock: int, found: Saved, policy: str, clock: Callable[[], int]
+    ) -> None:
         """Hold a slot; take_slot() makes one.
 
         Args:
-            path: File of the state.
-            lock: Descriptor that holds the lock.
+            folder: Of the slots.
+            number: Of this one.
+            lock: Descriptor that holds its lock.
             found: What is there.
             policy: Digest of the policy.
             clock: Time of day, ns.
         """
         self.found = found
-        self._path = path
+        self._folder = folder
+        self._number = number
         self._lock: int | None = lock
         self._policy = policy
         self._clock = clock
+        self._tells = self._is_seen(lock)
+        """Whether the file system tells: on some a file has another number each time that one looks."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=partial(_after_fork, weakref.ref(self)))
 
     def save(self, state: Mapping[str, Any]) -> bool:
         """Save a state, on one thread at a time; waits for the disk.
 
+        Where somebody removed the lock's file, nobody else would see that the slot is held: it is made again, or
+        another slot is taken where another process has this one by now.
+
         Returns:
             Whether it is on the disk. Why not is logged once.
         """
-        if self._lock is None:
+        lock = self._lock
+        if lock is None:
             return False
         try:
-            save_state(self._path, state, policy=self._policy, clock=self._clock)
+            self._hold_again(lock)
+            save_state(_state(self._folder, self._number), state, policy=self._policy, clock=self._clock)
         except Exception as error:
             report_fault("the guard's state could not be saved", error)
             return False
         return True
+
+    def _hold_again(self, lock: int) -> None:
+        """Hold a lock that others see, unless the one that is held is.
+
+        Raises:
+            OSError: There is no folder any more, or nobody can hold one there.
+        """
+        if not self._tells or self._is_seen(lock):
+            return
+        number = self._number
+        again = None if _lock_file(self._folder, number).exists() else _hold(self._folder, number)
+        if again is None:
+            number, again = _hold_further(self._folder, _known(self._folder))
+        self._number, self._lock = number, again
+        os.close(lock)
+
+    def _is_seen(self, lock: int) -> bool:
+        """Return whether the file of the slot's lock is the one that is held."""
+        try:
+            return os.path.samestat(os.fstat(lock), os.stat(_lock_file(self._folder, self._number)))
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Leave the slot, and the state in it, to another process."""
@@ -173,17 +206,14 @@ def take_slot(
     """
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        known = sorted(int(found[1]) for name in os.listdir(folder) if (found := _LOCK.match(name)))
+        known = _known(folder)
         load = partial(load_state, policy=policy, max_age=max_age, clock=clock)
-        further = max(known, default=0)
         for number in sorted(known, key=lambda number: _newest_first(load(_state(folder, number)))):
             if (lock := _hold(folder, number)) is not None:
                 # Read again: it may have been taken, saved to and left since.
-                return StateSlot(_state(folder, number), lock, load(_state(folder, number)), policy, clock)
-        while True:
-            further += 1
-            if (lock := _hold(folder, further)) is not None:
-                return StateSlot(_state(folder, further), lock, load(_state(folder, further)), policy, clock)
+                return StateSlot(folder, number, lock, load(_state(folder, number)), policy, clock)
+        number, lock = _hold_further(folder, known)
+        return StateSlot(folder, number, lock, load(_state(folder, number)), policy, clock)
     except OSError as error:
         report_fault("the guard's state is neither restored nor saved", error)
         return None
@@ -191,6 +221,15 @@ def take_slot(
 
 def _state(folder: Path, number: int) -> Path:
     return folder / f"state-{number}.json"
+
+
+def _lock_file(folder: Path, number: int) -> Path:
+    return folder / f"state-{number}.lock"
+
+
+def _known(folder: Path) -> list[int]:
+    """Return the numbers of the slots of a folder."""
+    return sorted(int(found[1]) for name in os.listdir(folder) if (found := _LOCK.match(name)))
 
 
 def _newest_first(saved: Saved) -> tuple[bool, int]:
@@ -203,7 +242,7 @@ def _hold(folder: Path, number: int) -> int | None:
     Raises:
         OSError: Nobody can hold one there.
     """
-    lock = os.open(folder / f"state-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(_lock_file(folder, number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -213,6 +252,19 @@ def _hold(folder: Path, number: int) -> int | None:
         os.close(lock)
         raise
     return lock
+
+
+def _hold_further(folder: Path, known: list[int]) -> tuple[int, int]:
+    """Return a slot beyond those known, and a descriptor that holds its lock.
+
+    Raises:
+        OSError: Nobody can hold one there.
+    """
+    number = max(known, default=0)
+    while True:
+        number += 1
+        if (lock := _hold(folder, number)) is not None:
+            return number, lock
 
 
 def _after_fork(reference: weakref.ref[StateSlot]) -> None:

@@ -23,6 +23,9 @@ COMPARABLE = 0.8
 SURELY_FASTER = 1.2
 """Speed-up from which on nobody asks whether the target is slow for all."""
 
+ASKED = 0.25
+"""Share of a window in which the draft must have been asked for a proposal for it to be known how often it had none."""
+
 _FASTER = frozenset(("speedup", "service_speedup"))
 
 Values = dict[Measure, float]
@@ -35,7 +38,7 @@ class Closed(NamedTuple):
     Attributes:
         values: What it says.
         samples: Rounds or requests that it is of.
-        seconds: From its first to its last.
+        seconds: From its first to its last; of rounds, from when the first one began.
         lengths: Compared tokens by the draft length of their request, None where that is unknown.
         suspect: Whether it looks bad against the baseline, and too few requests without a draft ran at the same time
             to tell whether the target is slow for all: what looks bad is then not known yet.
@@ -65,6 +68,8 @@ class RoundWindow:
     rounds: int = 0
     _began: float = 0.0
     _last: float = 0.0
+    _first: float = 0.0
+    """When the first round began. All rounds of a stretch come at once, so their own times tell more than the clock."""
     _accepted: int = 0
     _compared: int = 0
     _finished: int = 0
@@ -84,8 +89,10 @@ class RoundWindow:
             conditions: What a baseline has to be of, to be comparable.
             now: Clock reading in seconds.
         """
+        taken = sum(pass_times) / NANOSECONDS if are_passes(pass_times) else 0.0
         if not self.rounds:
-            self._began = now
+            self._began = self._first = now
+        self._first = min(self._first, now - taken)
         self._last = now
         self.rounds += counts.rounds
         self._accepted += counts.accepted
@@ -95,11 +102,11 @@ class RoundWindow:
         self._finished += counts.finished_rounds
         self._all_rejected += counts.all_rejected
         passes = counts.decode_passes
-        if passes and are_passes(pass_times):
+        if passes and taken:
             timed = self._timed.setdefault(conditions, _Timed())
             emitted = counts.accepted + counts.finished_rounds + counts.plain_passes
             timed.tokens += emitted * min(len(pass_times) / passes, 1.0)
-            timed.seconds += sum(pass_times) / NANOSECONDS
+            timed.seconds += taken
 
     def is_stale(self, now: float, max_age: float) -> bool:
         """Return whether what it holds is too old to count."""
@@ -116,7 +123,7 @@ class RoundWindow:
         suspect = even is not None and even < 1 and drift is None
         if even is not None and not suspect:
             values["break_even"] = even * (drift or 1.0)
-        return Closed(values, self.rounds, max(self._last - self._began, 0.0), self._lengths, suspect)
+        return Closed(values, self.rounds, max(self._last - self._first, 0.0), self._lengths, suspect)
 
     def _break_even(self, baseline: Baseline, now: float) -> float | None:
         """Return the time that these tokens take without a draft over the time that they took.
@@ -149,7 +156,7 @@ class RequestWindow:
     requests: int = 0
     _began: float = 0.0
     _last: float = 0.0
-    _proposing: int = 0
+    _asked: int = 0
     _without_proposal: int = 0
     _met: set[Conditions] = field(default_factory=set)
     _queued: list[float] = field(default_factory=list)
@@ -177,7 +184,7 @@ class RequestWindow:
             conditions: What a baseline has to be of, to be comparable.
             baseline: What it is held against, as of now.
             now: Clock reading in seconds.
-            proposed: Proposed tokens, None where it costs nothing to propose none.
+            proposed: Proposed tokens, None where none were asked for or it costs nothing to propose none.
             queued: Seconds that it waited, None outside of servers.
             time_per_token: Seconds a token after the first burst, None with too few of them.
             time_to_first_token: Seconds, None without a token.
@@ -188,7 +195,7 @@ class RequestWindow:
         self._met.add(conditions)
         self.requests += 1
         if proposed is not None:
-            self._proposing += 1
+            self._asked += 1
             self._without_proposal += not proposed
         if queued is not None and 0 <= queued < math.inf:
             self._queued.append(queued)
@@ -225,8 +232,8 @@ class RequestWindow:
             service_speedup: Output a second of the whole service over the baseline's, None if not comparable.
         """
         values: Values = {}
-        if self._proposing:
-            values["nothing_proposed"] = self._without_proposal / self._proposing
+        if self._asked and self._asked >= ASKED * self.requests:
+            values["nothing_proposed"] = self._without_proposal / self._asked
         if self._queued:
             values["queue"] = quantile(self._queued, 0.95)
         drift = baseline.drift_of_requests(self._met, self._began, self._last)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from otel_specdecode.guard.budgets import Budgets
 from otel_specdecode.guard.policy import Budget
 
@@ -76,3 +78,53 @@ def test_only_so_many_accounts_are_kept() -> None:
     for number in range(1000):
         budgets.spend(f"t{number}", 1, 0.0)
     assert len(budgets._accounts) == 10
+
+
+def test_who_owes_or_runs_is_kept_while_there_are_others() -> None:
+    budgets = Budgets(Budget(share_of_streams=0.5, draft_tokens_per_minute=600), 10)
+    budgets.spend("owes", 1200, 0.0)
+    budgets.begin("runs", 0.0)
+    for number in range(1000):
+        budgets.spend(f"t{number}", 20, 0.05 * number)
+    assert not budgets.allows("owes", 1, 50.0)
+    assert budgets._accounts["runs"].streams == 1
+    assert len(budgets._accounts) == 10
+
+
+def test_among_those_that_owe_the_one_that_owes_least_is_forgotten_and_those_that_run_last() -> None:
+    budgets = Budgets(Budget(draft_tokens_per_minute=600), 10)
+    budgets.begin("runs", 0.0)
+    for number in range(100):
+        budgets.spend(f"t{number:02}", 600 + number, 0.0)
+    assert sorted(budgets._accounts) == ["runs", *(f"t{number}" for number in range(91, 100))]
+
+
+def test_a_tenant_whose_stream_ended_is_forgotten_like_any_other() -> None:
+    budgets = Budgets(Budget(share_of_streams=0.5), 3)
+    for tenant in "abc":
+        budgets.begin(tenant, 0.0)
+    budgets.begin("d", 1.0)
+    assert len(budgets._accounts) == 3
+    budgets.end("c")
+    budgets.begin("e", 2.0)
+    assert "c" not in budgets._accounts
+    budgets.end_all()
+    budgets.begin("f", 3.0)
+    assert sorted(budgets._accounts) == ["d", "e", "f"]
+
+
+def test_the_queue_of_accounts_is_bounded_whatever_tenants_do() -> None:
+    dice, budgets = random.Random(7), Budgets(Budget(share_of_streams=0.5, draft_tokens_per_minute=600), 20)
+    for step in range(20_000):
+        tenant = f"t{dice.randrange(40)}"
+        act = dice.randrange(4)
+        if act == 0:
+            budgets.spend(tenant, dice.randrange(900), step / 10)
+        elif act == 1:
+            budgets.begin(tenant, step / 10)
+        elif act == 2:
+            budgets.end(tenant)
+        else:
+            budgets.allows(tenant, 3, step / 10)
+        assert len(budgets._accounts) <= 20
+        assert len(budgets._queue) <= 2 * 20 + 64

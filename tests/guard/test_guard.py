@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from otel_specdecode.generation.counts import Counts
 from otel_specdecode.generation.plan import AS_ASKED, Who
 from otel_specdecode.generation.transition import Transition
 from otel_specdecode.guard.machine import MachineState
@@ -215,3 +216,23 @@ def test_the_feature_flag_switches_off_and_on_and_code_overrides_it() -> None:
         ("flag", "closed", "open"),
         ("flag", "open", "closed"),
     ] * 2
+
+
+# Short answers
+
+
+@pytest.mark.parametrize(
+    ("counts", "trips"),
+    [
+        (Counts(tokens=1, prefill_tokens=1), False),
+        (Counts(tokens=9, prefill_tokens=1, plain_passes=8, draft_calls=8), True),
+        (Counts(tokens=9, prefill_tokens=1, plain_passes=8), True),
+        (Counts(tokens=1, prefill_tokens=1, draft_calls=1), True),
+    ],
+    ids=["one token", "nothing to say", "calls not seen", "ended after a call"],
+)
+def test_a_draft_that_was_not_asked_did_not_propose_nothing(counts: Counts, trips: bool) -> None:
+    guard = a_guard()
+    for _ in range(200):
+        guard.finish(replace(record_of(request_of(guard.plan(ASK))), counts=counts), Who())
+    assert (guard.plan(ASK).fallback_reason == "nothing_proposed") is trips

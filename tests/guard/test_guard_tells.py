@@ -82,7 +82,7 @@ def test_a_transition_has_all_that_it_was_made_for() -> None:
             value=0.25,
             threshold=0.42,
             samples=101,
-            window_seconds=8.0,
+            window_seconds=9.5,  # 8 between the deliveries, and the passes of the first one
             policy=policy.digest,
             observe_only=False,
             trace_id=TRACE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from otel_specdecode.generation.counts import Counts
 from otel_specdecode.generation.record import Ending, Facts, Record, Timing
 from otel_specdecode.generation.request import Request
+from otel_specdecode.generation.stream import error_type
 from otel_specdecode.generation.transition import Lane
 from otel_specdecode.guard.breaker import Breaker
 from otel_specdecode.guard.ladder import rungs_of
@@ -161,6 +163,12 @@ def test_successes_alone_are_judged_only_where_that_is_wanted() -> None:
         ended("KeyboardInterrupt"),
         ended("asyncio.exceptions.CancelledError"),
         ended("GeneratorExit"),
+        ended("TimeoutError"),
+        ended("ConnectionResetError"),
+        ended("BrokenPipeError"),
+        ended("InterruptedError"),
+        ended("__main__.Stop"),
+        ended("acme.llama_cpp.Stop"),
         ended("ValueError", tokens=0),
         ended("TypeError", tokens=0),
         ended(kind="closed", tokens=0),
@@ -172,6 +180,19 @@ def test_what_a_client_does_neither_counts_nor_ends_a_row(said_nothing: Record) 
     failed = ended("RuntimeError")
     assert judged(Failures(), failed, said_nothing, failed) == [(0, 1), (0, 2)]
     assert judged(Failures(), *[said_nothing] * 5, always=True) == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ConnectionResetError, TimeoutError, asyncio.CancelledError])
+def test_ends_that_somebody_wished_are_known_by_the_names_that_records_have(kind: type[BaseException]) -> None:
+    assert judged(Failures(), ended(error_type(kind()))) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["OSError", "FileNotFoundError", "numpy.linalg.LinAlgError", "llama_cpp._internals.Fault", "ctypes.ArgumentError"],
+)
+def test_errors_of_the_engines_packages_and_built_in_ones_are_the_engines(error: str) -> None:
+    assert judged(Failures(), ended(error, tokens=0)) == [(0, 1)]
 
 
 def test_an_error_in_the_middle_is_the_engines_whatever_its_class() -> None:

@@ -130,6 +130,44 @@ def test_a_slot_in_a_folder_that_vanished_saves_nothing_and_says_so(
     assert "the guard's state could not be saved (FileNotFoundError)" in caplog.text
 
 
+def test_a_slot_in_a_folder_that_somebody_emptied_is_held_again(tmp_path: Path) -> None:
+    slot = take(tmp_path)
+    (tmp_path / "state-1.lock").unlink()
+    for _ in range(2):
+        assert slot.save(STATE)
+        assert sorted(os.listdir(tmp_path)) == ["state-1.json", "state-1.lock"]
+    other = take(tmp_path)
+    assert other.found == Saved(None, "there is none")
+    other.release()
+    slot.release()
+    again = take(tmp_path)
+    assert again.found.state == STATE
+    again.release()
+
+
+def test_where_another_process_has_the_slot_by_now_the_state_goes_to_a_new_one(tmp_path: Path) -> None:
+    slot = take(tmp_path)
+    (tmp_path / "state-1.lock").unlink()
+    other = take(tmp_path)
+    assert other.save({"of": "other"})
+    assert slot.save(STATE)
+    assert [load(tmp_path / f"state-{number}.json").state for number in (1, 2)] == [{"of": "other"}, STATE]
+    slot.release()
+    other.release()
+    assert len(list(tmp_path.glob("*.lock"))) == 2
+
+
+def test_a_file_system_that_does_not_tell_files_apart_gets_no_slot_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "samestat", lambda one, other: False)
+    slot = take(tmp_path)
+    assert slot.save(STATE)
+    assert slot.save(STATE)
+    slot.release()
+    assert sorted(os.listdir(tmp_path)) == ["state-1.json", "state-1.lock"]
+
+
 def test_where_no_folder_can_be_made_there_is_no_slot(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "in the way").write_text("a file")
     assert take_slot(tmp_path / "in the way" / "slots", policy=POLICY, max_age=HOUR) is None

@@ -219,3 +219,29 @@ def test_slow_requests_are_held_against_those_of_the_same_time_too() -> None:
         if known:
             assert closed.values["speedup"] == pytest.approx(1.6, rel=0.02)
             assert closed.values["service_speedup"] == pytest.approx(1.8, rel=0.02)
+
+
+def test_requests_in_which_the_draft_was_not_asked_have_no_say_in_how_often_it_proposed_nothing() -> None:
+    window = RequestWindow()
+    add(window, 10, proposed=None)
+    add(window, 8)
+    add(window, 2, proposed=0)
+    assert window.close(KNOWN, None).values["nothing_proposed"] == 0.2
+
+
+@pytest.mark.parametrize(("asked", "known"), [(4, False), (5, True)])
+def test_a_quarter_of_a_window_must_have_asked_the_draft(asked: int, known: bool) -> None:
+    window = RequestWindow()
+    add(window, 20 - asked, proposed=None)
+    add(window, asked, proposed=0)
+    assert ("nothing_proposed" in window.close(KNOWN, None).values) is known
+
+
+def test_a_window_that_one_delivery_filled_took_as_long_as_its_passes() -> None:
+    window = RoundWindow()
+    window.add(of_rounds(2, 2), [3_000_000_000, 4_000_000_000], 4, HERE, 100.0)
+    assert closed_rounds(window).seconds == 7.0
+    window.add(of_rounds(2), [1_000_000_000], 4, HERE, 102.0)
+    assert closed_rounds(window).seconds == 9.0
+    window.add(of_rounds(2), [int(LONGEST_PASS * 2e9)], 4, HERE, 103.0)
+    assert closed_rounds(window).seconds == 10.0
