@@ -79,6 +79,30 @@ def quantile(values: Sequence[float] | np.ndarray, share: float) -> Estimate | N
     return Estimate(value, low, high, count)
 
 
+def ratio_of_quantiles(
+    numerators: Sequence[Sequence[float]], denominators: Sequence[Sequence[float]], share: float
+) -> Estimate | None:
+    """Return a quantile over that of other samples that belong to the same prompts; None where there is none.
+
+    Prompts are resampled, each with all its samples of both sides.
+
+    Args:
+        numerators: The samples of each prompt.
+        denominators: Those beside them, in the same order of prompts.
+        share: Between 0 and 1, such as 0.95.
+    """
+    upper, lower = ([np.asarray(each, dtype=float) for each in side] for side in (numerators, denominators))
+    if not upper or not min(float(each.min()) for each in lower) > 0:
+        return None
+
+    def ratio(prompts: Any) -> float:
+        above, below = (np.concatenate([side[each] for each in prompts]) for side in (upper, lower))
+        return float(np.quantile(above, share) / np.quantile(below, share))
+
+    every = np.arange(len(upper))
+    return _with_interval(ratio(every), every, statistic=ratio, vectorized=False)
+
+
 def slope(times: Sequence[float], values: Sequence[float]) -> Estimate | None:
     """Return how fast values rise, in their unit a unit of time: Theil and Sen's, which outliers do not move."""
     if len(times) < ENOUGH or max(times) <= min(times):
@@ -91,7 +115,7 @@ def _ratio(numerators: Any, denominators: Any, axis: int = -1) -> Any:
     return numerators.sum(axis=axis) / denominators.sum(axis=axis)
 
 
-def _with_interval(value: float, *samples: Any, statistic: Any) -> Estimate:
+def _with_interval(value: float, *samples: Any, statistic: Any, vectorized: bool = True) -> Estimate:
     count = len(samples[0])
     if count < ENOUGH:
         return Estimate(value, None, None, count)
@@ -101,7 +125,7 @@ def _with_interval(value: float, *samples: Any, statistic: Any) -> Estimate:
         samples,
         statistic,
         paired=True,
-        vectorized=True,
+        vectorized=vectorized,
         n_resamples=_RESAMPLES,
         confidence_level=CONFIDENCE,
         method="percentile",

@@ -14,6 +14,7 @@ from otel_specdecode.acceptance.statistics import (
     mean,
     median,
     quantile,
+    ratio_of_quantiles,
     ratio_of_sums,
     slope,
 )
@@ -86,6 +87,36 @@ def test_pairs_that_belong_together_are_resampled_together() -> None:
     base = [1.0, 100.0, 3.0, 40.0, 7.0, 9.0]
     found = ratio_of_sums([each * 2 for each in base], base)
     assert found == Estimate(2.0, pytest.approx(2.0), pytest.approx(2.0), 6)
+
+
+def test_the_ratio_of_quantiles_of_the_worked_example() -> None:
+    """Medians of 1, 2, 3, 4 and of 1, 1, 2, 2, however the samples lie in the prompts."""
+    assert ratio_of_quantiles([[1.0, 2.0], [3.0, 4.0]], [[1.0, 1.0], [2.0, 2.0]], 0.5) == Estimate(
+        2.5 / 1.5, None, None, 2
+    )
+    assert ratio_of_quantiles([], [], 0.5) is None
+    assert ratio_of_quantiles([[1.0]], [[0.0]], 0.5) is None
+
+
+def test_samples_of_one_prompt_are_resampled_together_with_those_beside_them() -> None:
+    """Prompts differ by far more than the sides do: unpaired, the interval would reach from 0.1 to 10."""
+    base = [[each, each * 1.1] for each in (1.0, 100.0, 3.0, 40.0, 7.0, 9.0)]
+    found = ratio_of_quantiles([[each * 2 for each in prompt] for prompt in base], base, 0.95)
+    assert found == Estimate(pytest.approx(2.0), pytest.approx(2.0), pytest.approx(2.0), 6)
+
+
+def test_an_interval_of_a_ratio_of_medians_covers_the_truth_about_as_often_as_it_says() -> None:
+    """Three repeats of a prompt say little more than one: what is resampled are prompts."""
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(100):
+        base = rng.lognormal(0, 0.5, (40, 1)) * np.ones((1, 3))
+        found = ratio_of_quantiles(base * 1.2 * rng.lognormal(0, 0.1, (40, 1)), base, 0.5)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 1.2 <= found.high
+    assert covered / 100 >= 0.88
 
 
 def test_equal_samples_have_a_narrow_interval_and_no_warning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -11,8 +12,7 @@ from otel_specdecode.acceptance.figures import Window, in_tier, tier_of
 from otel_specdecode.acceptance.gates import machine, quality
 from otel_specdecode.acceptance.gates.reading import Case, Evidence, Reading, UnmeasuredError
 from otel_specdecode.acceptance.gates.stretches import longest
-from otel_specdecode.acceptance.records import Measured
-from otel_specdecode.acceptance.statistics import Estimate, quantile, ratio_of_sums
+from otel_specdecode.acceptance.statistics import Estimate, quantile, ratio_of_quantiles, ratio_of_sums
 from otel_specdecode.acceptance.storage import RESULTS
 
 Unit = Literal["s", "tokens/s", "share", "bytes", "count", "p", "ratio"]
@@ -37,17 +37,13 @@ class Measure:
 
 def _time_to_first_token(share: float) -> Callable[[Case], Reading]:
     def read(case: Case) -> Reading:
-        def times(requests: list[Measured]) -> list[float]:
-            return [each.time_to_first_token for each in requests if each.time_to_first_token is not None]
-
         if case.gate.over_autoregressive:
-            plain = [each for each in case.run.of(case.arm.baseline) if case.takes(each)]
-            return _over(case, times(case.requests()), times(plain), share)
+            return _first_token_over(case, share)
         requests = sorted(case.requests(), key=lambda each: each.started_at)
+        found = [each.time_to_first_token for each in requests if each.time_to_first_token is not None]
         if case.gate.series is None:
-            found = times(requests)
             return case.reading(quantile(found, share), len(found), "requests")
-        return _series(case, times(requests), share)
+        return _series(case, found, share)
 
     return read
 
@@ -63,15 +59,18 @@ def _series(case: Case, values: list[float], share: float) -> Reading:
     return case.reading(worst, size * len(parts), "requests", f"the worst of {len(parts)} series of {size}")
 
 
-def _over(case: Case, values: list[float], baseline: list[float], share: float) -> Reading:
-    """Return a quantile over the baseline's; the interval takes the far ends of both, so it is rather too wide."""
-    upper, lower = quantile(values, share), quantile(baseline, share)
-    if upper is None or lower is None or not lower.value:
-        raise UnmeasuredError(f"{case.run.head.run_id} has no such request of {case.arm.baseline.name}")
-    low = upper.low / lower.high if upper.low is not None and lower.high else None
-    high = upper.high / lower.low if upper.high is not None and lower.low else None
-    count = min(upper.samples, lower.samples)
-    return case.reading(Estimate(upper.value / lower.value, low, high, count), count, "requests")
+def _first_token_over(case: Case, share: float) -> Reading:
+    """Return a quantile over the baseline's, of the prompts and repeats that both arms ran; prompts resampled."""
+    drafted: dict[str, list[float]] = defaultdict(list)
+    plain: dict[str, list[float]] = defaultdict(list)
+    for before, after in figures.pairs(case.run, case.arm, case.takes):
+        if before.time_to_first_token is not None and after.time_to_first_token is not None:
+            plain[after.prompt].append(before.time_to_first_token)
+            drafted[after.prompt].append(after.time_to_first_token)
+    found = ratio_of_quantiles(list(drafted.values()), list(plain.values()), share)
+    if found is None:
+        raise UnmeasuredError(f"no such prompt of {case.arm.name} has a time to the first token in both arms")
+    return case.reading(found, sum(map(len, plain.values())), "pairs")
 
 
 def _round(share: float) -> Callable[[Case], Reading]:
@@ -86,7 +85,9 @@ def _tokens_per_second(case: Case) -> Reading:
     if case.gate.over_autoregressive:
         shortest = case.validity.shortest_answer
         count = sum(
-            1 for pair in figures.pairs(case.run, case.arm, case.takes_long) if pair[0].output_tokens >= shortest
+            1
+            for plain, drafted in figures.pairs(case.run, case.arm, case.takes_long)
+            if plain.output_tokens >= shortest and plain.time_per_token and drafted.time_per_token
         )
         found = figures.speed_up(case.run, case.arm, case.takes_long, max(shortest, 2))
         if found is None:
@@ -157,12 +158,14 @@ def _accept_rate_by_context(case: Case) -> Reading:
 
 def _break_even_margin(case: Case) -> Reading:
     found = figures.break_even_margin(case.run, case.arm, case.takes)
-    return case.reading(found, sum(each.rounds for each in case.requests()), "rounds")
+    pairs = figures.pairs(case.run, case.arm, case.takes)
+    told = [drafted for plain, drafted in pairs if plain.passes.microseconds and drafted.passes.microseconds]
+    return case.reading(found, sum(each.rounds for each in told), "rounds")
 
 
 def _emitted_per_second(case: Case) -> Reading:
     requests = case.requests()
-    lasted = longest(case.run, case.arm)
+    lasted = longest(case.run, case.arm, case.validity.pause)
     if case.gate.seconds is not None and lasted < case.gate.seconds:
         raise UnmeasuredError(f"{case.arm.name} ran for {lasted:.0f} s without a break, of {case.gate.seconds:g}")
     if case.arm.concurrency == 1:
@@ -207,7 +210,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "accept_rate_by_context": Measure(_accept_rate_by_context, "share", _SCOPE - {"tier"}, "rounds"),
     "break_even_margin": Measure(_break_even_margin, "share", _SCOPE, "rounds"),
     "success_difference": Measure(quality.success_difference, "share", _SCOPE, "prompts"),
-    "different_answers": Measure(quality.different_answers, "count", _SCOPE, "pairs"),
+    "different_answers": Measure(quality.different_answers, "count", _SCOPE | {"quantised_difference"}, "pairs"),
     "opening_p_value": Measure(quality.opening_p_value, "p", _SCOPE, "requests"),
     "failures": Measure(_failures, "count", _ARM, "requests"),
     "peak_memory": Measure(machine.peak_memory, "bytes", _ARM, "requests"),

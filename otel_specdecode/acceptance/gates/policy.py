@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import Meta, Struct, json
 
-from otel_specdecode.guard.policy import Table
+from otel_specdecode.guard.policy import Share, Table
 from otel_specdecode.thresholds import thresholds
 
 VERSION: Final = 1
@@ -41,6 +41,7 @@ class Validity(Part, frozen=True, kw_only=True):
     Attributes:
         warm_up: Seconds from where a run begins, or is resumed, to the first request that counts.
         soak: Seconds that a soak lasts without a break.
+        pause: Seconds without any request of the soak's arm; more are a break.
         max_age: Days after which a result has expired.
         sleep: Seconds by which the time of day may get ahead of a clock that stands still while the machine sleeps.
         blind: Seconds without a sample of the machine, or in which a state is not known, after which it counts as not
@@ -51,6 +52,7 @@ class Validity(Part, frozen=True, kw_only=True):
 
     warm_up: Amount
     soak: Amount
+    pause: Amount
     max_age: Amount
     sleep: Amount
     blind: Amount
@@ -87,6 +89,8 @@ class Gate(Part, frozen=True, kw_only=True):
         seconds: Seconds that the run must have lasted.
         swap_episodes: Episodes of swapping, in so many days, without which a rise of memory does not matter.
         days: Days in which they are counted.
+        quantised_difference: With a quantised target, of which no engine promises equal answers, the share of them that
+            may differ; it takes the place of the bound. Without it the bound holds for such a target as for any.
         level: What a failure does: it rejects the run, or it is only told.
         enabled: Whether it is looked at.
     """
@@ -116,6 +120,7 @@ class Gate(Part, frozen=True, kw_only=True):
     seconds: Amount | None = None
     swap_episodes: Count | None = None
     days: Amount | None = None
+    quantised_difference: Share | None = None
     level: Literal["gate", "warning"] = "gate"
     enabled: bool = True
 

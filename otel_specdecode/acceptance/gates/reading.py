@@ -37,6 +37,19 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Instead:
+    """A bound that takes the place of the gate's: the value is this or less.
+
+    Attributes:
+        limit: The number.
+        unit: Of it and of the value.
+    """
+
+    limit: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A number that was measured.
 
@@ -47,6 +60,7 @@ class Reading:
         evidence: Where that stands.
         detail: What else is worth telling, in a few words.
         holds: Whether it is good enough, where more than the bound decides.
+        instead: What it is held against where the gate's bound cannot be meant.
     """
 
     value: float
@@ -56,6 +70,7 @@ class Reading:
     evidence: tuple[Evidence, ...]
     detail: str = ""
     holds: bool | None = None
+    instead: Instead | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -59,11 +60,40 @@ def stretches(run: Run) -> tuple[Stretch, ...]:
     return tuple(found)
 
 
-def longest(run: Run, arm: Arm) -> float:
-    """Return for how many seconds an arm ran without a break, at most."""
-    found = [[each for each in stretch.requests if each.arm == arm.name] for stretch in stretches(run)]
-    spans = [max(each.ended_at for each in some) - some[0].started_at for some in found if some]
-    return max(spans, default=0.0)
+def longest(run: Run, arm: Arm, pause: float = math.inf) -> float:
+    """Return for how many seconds an arm ran without a break, at most.
+
+    Args:
+        run: The run.
+        arm: One of its arms.
+        pause: More seconds than this without any request of the arm are a break, too.
+    """
+    found = 0.0
+    for stretch in stretches(run):
+        begun = until = math.nan
+        for start, end in _busy(stretch, arm):
+            if not start - until <= pause:  # nor is it where there is none before
+                begun = start
+            found, until = max(found, end - begun), end
+    return found
+
+
+def pauses(run: Run, arm: Arm, least: float) -> list[float]:
+    """Return the times without any request of an arm, within its stretches, that are longer than so many seconds."""
+    neighbours = (pair for stretch in stretches(run) for pair in pairwise(_busy(stretch, arm)))
+    return [after[0] - before[1] for before, after in neighbours if after[0] - before[1] > least]
+
+
+def _busy(stretch: Stretch, arm: Arm) -> list[tuple[float, float]]:
+    """Return from when to when requests of an arm ran, in order; what overlaps is one."""
+    requests = (each for each in stretch.requests if each.arm == arm.name)
+    found: list[tuple[float, float]] = []
+    for start, end in sorted((each.ended_at - each.duration, each.ended_at) for each in requests):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def _around(host: tuple[HostSample, ...], start: float, end: float) -> tuple[HostSample, ...]:

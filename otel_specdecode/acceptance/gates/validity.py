@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from otel_specdecode.acceptance import storage
 from otel_specdecode.acceptance.frozen import NOTES
 from otel_specdecode.acceptance.gates.policy import Validity, number
-from otel_specdecode.acceptance.gates.stretches import DAY, Stretch, longest, stretches
+from otel_specdecode.acceptance.gates.stretches import DAY, Stretch, longest, pauses, stretches
 from otel_specdecode.acceptance.records import Arm, HostSample, Run
 
 Held = Literal["held", "broken", "not measured", "noted"]
@@ -64,16 +65,22 @@ def validity_of(
     runs = (run,) if soak is None else (run, soak)
     sign_off = soak or (run if run.head.kind == "soak" else None)
     watched = tuple(_Watched(each.head.run_id, stretches(each)) for each in runs)
+    on_mains = _state(
+        validity, watched, "power_source", "on mains throughout", lambda each: each.power_source, "battery"
+    )
+    full_power = _state(
+        validity, watched, "power_mode", "no low-power mode throughout", lambda each: each.power_mode, "low"
+    )
     return (
-        _warm_up(validity, watched),
-        _soak(validity, sign_off, arm),
-        _state(validity, watched, "power_source", "on mains throughout", lambda each: each.power_source, "battery"),
-        _state(validity, watched, "power_mode", "no low-power mode throughout", lambda each: each.power_mode, "low"),
-        _free_memory(validity, watched),
-        _awake(validity, watched),
-        _side_load(watched),
+        _unless_unread(_warm_up(validity, watched), runs, storage.NOTES),
+        _unless_unread(_soak(validity, sign_off, arm), () if sign_off is None else (sign_off,), storage.NOTES),
+        _unless_unread(on_mains, runs, storage.HOST),
+        _unless_unread(full_power, runs, storage.HOST),
+        _unless_unread(_free_memory(validity, watched), runs, storage.HOST),
+        _unless_unread(_awake(validity, watched), runs, storage.HOST),
+        _unless_unread(_side_load(watched), runs, storage.HOST),
         _age(validity, runs, now),
-        _one_manifest(runs),
+        _unless_unread(_one_manifest(runs), runs, storage.NOTES),
         *_notes(runs),
         *_faults(runs),
     )
@@ -95,12 +102,16 @@ def _soak(validity: Validity, soak: Run | None, arm: Arm | None) -> ValidityItem
     title = f"sign-off soak of {validity.soak / 60:g} min without a break"
     if soak is None:
         return ValidityItem("soak", title, "not measured", "no soak was given")
-    lasted = 0.0 if arm is None else longest(soak, arm)
+    lasted = 0.0 if arm is None else longest(soak, arm, validity.pause)
     name = "" if arm is None else f" of {arm.name}"
     ran = ", ".join(each.name for each in soak.head.arms if each.speculative)
     other = "" if arm is None or arm in soak.head.arms else f", which ran {ran or 'no draft'}"
     status: Held = "held" if lasted >= validity.soak else "broken"
-    return ValidityItem("soak", title, status, f"{lasted / 60:.1f} min{name} in {soak.head.run_id}{other}")
+    gaps = [] if arm is None or status == "held" else pauses(soak, arm, validity.pause)
+    breaks = (
+        f"; {len(gaps)} times it paused for more than {validity.pause:g} s, {max(gaps):.0f} s at most" if gaps else ""
+    )
+    return ValidityItem("soak", title, status, f"{lasted / 60:.1f} min{name} in {soak.head.run_id}{other}{breaks}")
 
 
 def _state(
@@ -183,11 +194,29 @@ def _notes(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:
 
 
 def _faults(runs: tuple[Run, ...]) -> Iterator[ValidityItem]:
-    """Yield how many lines could not be read: those of a process that was killed were made again."""
+    """Yield which lines could not be read, of all files."""
     faults = [fault for run in runs for fault in run.faults]
     if faults:
         more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
-        yield ValidityItem("lines", "lines that could not be read", "noted", f"{faults[0]}{more}", counts=False)
+        lost = sum(1 for each in faults if _is_of(each, storage.RESULTS))
+        told = f"; {lost} of {storage.RESULTS}, where one that is lost is only a sample less" if lost else ""
+        yield ValidityItem("lines", "lines that could not be read", "noted", f"{faults[0]}{more}{told}", counts=False)
+
+
+def _unless_unread(item: ValidityItem, runs: tuple[Run, ...], file: str) -> ValidityItem:
+    """Return a condition, not measured where it held by a file of which a line could not be read, as that may say else.
+
+    What is broken stays broken: the run does not count either way.
+    """
+    faults = [fault for run in runs for fault in run.faults if _is_of(fault, file)]
+    if item.status != "held" or not faults:
+        return item
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return replace(item, status="not measured", why=f"a line could not be read, {faults[0]}{more}")
+
+
+def _is_of(fault: str, file: str) -> bool:
+    return fault.startswith(f"{file}:")
 
 
 def _unless_blind(

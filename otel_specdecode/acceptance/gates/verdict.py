@@ -11,7 +11,7 @@ from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.frozen import differences
 from otel_specdecode.acceptance.gates.measures import MEASURES
 from otel_specdecode.acceptance.gates.policy import WORDS, Gate, GatesPolicy
-from otel_specdecode.acceptance.gates.reading import Case, Evidence, Reading, UnmeasuredError
+from otel_specdecode.acceptance.gates.reading import Case, Evidence, Instead, Reading, UnmeasuredError
 from otel_specdecode.acceptance.gates.validity import ValidityItem, validity_of
 from otel_specdecode.acceptance.knee import Knee, knee
 from otel_specdecode.acceptance.records import Arm, Run
@@ -199,14 +199,16 @@ def _judge(
         status = _against_bound(gate, reading, waiver)
     except UnmeasuredError as error:
         status, reading, why = "not measured", None, str(error)
+    instead = None if reading is None else reading.instead
+    held = instead or Instead(gate.limit, "ratio" if gate.over_autoregressive else measure.unit)
     return GateResult(
         id=name,
         title=gate.about,
         status=status,
         level=gate.level,
-        unit="ratio" if gate.over_autoregressive else measure.unit,
-        bound=WORDS[gate.bound],
-        threshold=gate.limit,
+        unit=held.unit,
+        bound=WORDS[gate.bound if instead is None else "at_most"],
+        threshold=held.limit,
         by=gate.by,
         value=None if reading is None else reading.value,
         low=None if reading is None else reading.low,
@@ -240,7 +242,11 @@ def _against_bound(gate: Gate, reading: Reading, waiver: Waived | None) -> GateS
     counted = f"{reading.samples} {reading.evidence[0].of}"
     if reading.samples < gate.samples:
         raise UnmeasuredError(f"{counted}, of {gate.samples} that it takes")
-    holds = gate.holds(reading.value, reading.low, reading.high) if reading.holds is None else reading.holds
+    holds = reading.holds
+    if holds is None and reading.instead is not None:
+        holds = reading.value <= reading.instead.limit
+    elif holds is None:
+        holds = gate.holds(reading.value, reading.low, reading.high)
     if holds is None:
         raise UnmeasuredError(f"{counted} are too few for an interval")
     if holds:

@@ -77,6 +77,25 @@ def test_a_run_that_holds_is_accepted_with_status_0(folder: Path) -> None:
     assert json.loads(Path("verdict.json").read_text())["status"] == "accepted"
 
 
+@pytest.mark.parametrize(
+    ("file", "status", "told"),
+    [
+        ("notes.jsonl", 3, "a line could not be read, notes.jsonl:3: it is not as it was written"),
+        ("host.jsonl", 3, "a line could not be read, host.jsonl:"),
+        ("results.jsonl", 0, "1 of results.jsonl, where one that is lost is only a sample less"),
+    ],
+)
+def test_a_line_that_could_not_be_read_is_told_and_may_make_a_run_invalid(
+    folder: Path, file: str, status: int, told: str
+) -> None:
+    with (folder / "soak" / file).open("a") as written:
+        written.write('{"at": 1\n')
+    judged = asked("sweep", "--policy", "gates.toml", "--soak", "soak", "--json", "verdict.json")
+
+    assert judged.exit_code == status, judged.output
+    assert any(told in each["why"] for each in json.loads(Path("verdict.json").read_text())["validity"])
+
+
 def test_a_run_that_fails_is_rejected_with_status_1_and_an_expired_waiver_is_told(folder: Path) -> None:
     Path("gates.toml").write_text(POLICY.replace("0.05", "0.01"))
     told = asked("sweep", "--policy", "gates.toml", "--soak", "soak")

@@ -54,6 +54,12 @@ BROKEN = [
     (f"{P}[gates.steady]\nenabled = 'no' #!", "gates.steady.enabled must be true or false"),
     ("validity = 3 #!", "validity must be a table, not 3"),
     (f"{P}[validity]\nwarm_up = -1 #!", "validity.warm_up must be a number from 0 and below 1e15, not -1"),
+    (f"{P}[validity]\npause = 'x' #!", "validity.pause must be a number"),
+    (
+        f"{P}[gates.same_output]\nquantised_difference = 2 #!",
+        "quantised_difference must be a number from 0 to 1, not 2",
+    ),
+    (f"{P}[gates.steady]\nquantised_difference = 0.1 #!", "quantised_difference means nothing to the measure steady"),
     (f"{P}[validity]\nwarmup = 1 #!", "[validity] has no key warmup; did you mean warm_up?"),
     (
         f"{P}[validity]\nfree_memory = 'host' #!",

@@ -63,7 +63,7 @@ COMMON = [
     ("memory_pressure", "pressure_critical", "at_most", 60, {}),
     ("throttling", "throttle_events", "at_most", 0, {}),
     ("quality", "success_difference", "within", 0.005, {"needs": 200}),
-    ("same_output", "different_answers", "at_most", 0, {}),
+    ("same_output", "different_answers", "at_most", 0, {"quantised_difference": 0.1}),
     ("distribution", "opening_p_value", "at_least", 0.01, {"needs": 100}),
     ("failures", "failures", "at_most", 0, {}),
 ]
@@ -91,6 +91,7 @@ def test_what_makes_a_run_valid_has_its_numbers() -> None:
     validity = POLICIES["balanced"].validity
 
     assert (validity.warm_up, validity.soak, validity.max_age, validity.sleep) == (180, 30 * 60, 14, 2)
+    assert (validity.pause, validity.blind) == (60, 60)
     assert validity.shortest_answer == 128
     assert numbers()[validity.free_memory] == 0.10
     assert all(policy.validity == validity for policy in POLICIES.values())

@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
+from msgspec import structs
+
 from otel_specdecode.acceptance.gates.policy_file import preset_policy
-from otel_specdecode.acceptance.gates.stretches import longest, stretches
+from otel_specdecode.acceptance.gates.stretches import longest, pauses, stretches
 from otel_specdecode.acceptance.gates.validity import ValidityItem, validity_of
-from otel_specdecode.acceptance.records import HostSample, Note, Run
-from tests.acceptance.fakes import BEGAN, arms, fake_host
+from otel_specdecode.acceptance.records import Arm, HostSample, Note, Run
+from tests.acceptance.fakes import BEGAN, arms, fake_host, fake_run, prompts
 from tests.acceptance.gates.cases import DAY, K4, NOW, Spoil, changed, good, judged, on_machine
 
 VALIDITY = preset_policy("balanced").validity
@@ -77,11 +79,39 @@ def interrupted(run: Run, soak: Run) -> tuple[Run, Run | None]:
     return run, replace(soak, notes=(*soak.notes, Note(at, "resumed")))
 
 
+def only_its_ends(run: Run, soak: Run) -> tuple[Run, Run | None]:
+    """Of the soak only its first and last request ran."""
+    (first, *_, last) = soak.of(K4)
+    return run, replace(soak, results=(first, last))
+
+
+def paused(seconds: float) -> Spoil:
+    """Nothing runs for so long in the middle of the soak, so that neither half is long enough."""
+
+    def spoil(run: Run, soak: Run) -> tuple[Run, Run | None]:
+        requests = soak.of(K4)
+        at = requests[len(requests) // 2].started_at
+        later = changed(soak, started_at=lambda each: each.started_at + (seconds if each.started_at >= at else 0))
+        return run, replace(later, host=fake_host(BEGAN, soak.host[-1].at + seconds))
+
+    return spoil
+
+
+def unread(file: str, of: str = "run") -> Spoil:
+    """A line of a file of the sweep, or of the soak, could not be read."""
+    fault = (f"{file}:3: torn",)
+    if of == "run":
+        return lambda run, soak: (replace(run, faults=fault), soak)
+    return lambda run, soak: (run, replace(soak, faults=fault))
+
+
 BROKEN: list[tuple[str, str, Spoil, str]] = [
     ("warm_up", "broken", resumed(179), "179 s in fake-sweep"),
     ("warm_up", "not measured", lambda run, soak: (run, replace(soak, notes=())), "nothing tells when it began"),
     ("soak", "not measured", lambda run, soak: (run, None), "no soak was given"),
     ("soak", "broken", interrupted, "min of k=4 in fake-soak"),
+    ("soak", "broken", only_its_ends, "0.0 min of k=4 in fake-soak; 1 times it paused for more than 60 s, 18"),
+    ("soak", "broken", paused(61), "min of k=4 in fake-soak; 1 times it paused for more than 60 s, 61 s at most"),
     ("soak", "broken", of_another_length, "0.0 min of k=4 in fake-soak, which ran k=2"),
     ("power_source", "broken", one(power_source="battery"), "battery in 1 of"),
     ("power_source", "not measured", long(power_source="unknown"), "not known for 70 s of fake-soak"),
@@ -108,7 +138,7 @@ BROKEN: list[tuple[str, str, Spoil, str]] = [
     ("side_load", "not measured", lambda run, soak: (run, on_machine(soak, side_load=None)), "fake-soak has none"),
 ]
 
-ALSO = {"soak": ("warm_up",), "awake": ("power_source", "power_mode", "free_memory")}
+ALSO = {"soak": ("warm_up",), "awake": ("power_source", "power_mode", "free_memory", "soak")}
 """What the same spoils, too."""
 
 
@@ -131,7 +161,9 @@ def test_a_run_does_not_count(name: str, status: str, spoil: Spoil, why: str) ->
     assert {found[each].status for each in others} == {"held"}
 
 
-@pytest.mark.parametrize("spoil", [one(power_source="unknown"), slept(1.5), resumed(181), one(side_load=None)])
+@pytest.mark.parametrize(
+    "spoil", [one(power_source="unknown"), slept(1.5), resumed(181), one(side_load=None), paused(59)]
+)
 def test_what_is_short_enough_does_not_matter(spoil: Spoil) -> None:
     found = items(*spoil(*good()))
 
@@ -189,7 +221,67 @@ def test_lines_that_could_not_be_read_are_told() -> None:
     run, soak = good()
     found = items(replace(run, faults=("results.jsonl:7: torn", "host.jsonl:3: torn")), soak)["lines"]
 
-    assert (found.status, found.why, found.counts) == ("noted", "results.jsonl:7: torn, and 1 more", False)
+    lost = "1 of results.jsonl, where one that is lost is only a sample less"
+    assert (found.status, found.why, found.counts) == ("noted", f"results.jsonl:7: torn, and 1 more; {lost}", False)
+
+
+NOTED = ("warm_up", "one_manifest")
+SAMPLED = ("power_source", "power_mode", "free_memory", "awake", "side_load")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "unmeasured"),
+    [
+        (unread("notes.jsonl"), NOTED),
+        (unread("notes.jsonl", "soak"), (*NOTED, "soak")),
+        (unread("host.jsonl"), SAMPLED),
+        (unread("host.jsonl", "soak"), SAMPLED),
+        (unread("results.jsonl"), ()),
+        (unread("arms.jsonl"), ()),
+    ],
+)
+def test_what_a_line_that_could_not_be_read_may_have_told_is_not_measured(
+    spoil: Spoil, unmeasured: tuple[str, ...]
+) -> None:
+    found = items(*spoil(*good()))
+
+    assert {each: found[each].status for each in COUNTS} == {
+        each: "not measured" if each in unmeasured else "held" for each in COUNTS
+    }
+    assert all(found[each].why.startswith("a line could not be read, ") for each in unmeasured)
+    assert found["lines"].status == "noted"
+    verdict = judged(preset_policy("balanced"), spoil(*good()))
+    assert verdict.status == ("invalid" if unmeasured else "accepted")
+
+
+def test_what_is_broken_stays_broken_whatever_could_not_be_read() -> None:
+    run, soak = one(power_source="battery")(*good())
+    found = items(replace(run, faults=("host.jsonl:3: torn",)), soak)
+
+    assert found["power_source"].why.startswith("battery in 1 of")
+    assert (found["power_source"].status, found["power_mode"].status) == ("broken", "not measured")
+
+
+def test_how_long_a_pause_may_be_is_the_policys() -> None:
+    run, soak = paused(61)(*good())
+    validity = structs.replace(VALIDITY, pause=62)
+
+    (found,) = (each for each in validity_of(validity, run, soak, K4, NOW) if each.id == "soak")
+    assert found.status == "held"
+
+
+def test_what_another_arm_runs_meanwhile_is_a_pause_and_what_overlaps_is_none() -> None:
+    run = fake_run((Arm(4, concurrency=4),), prompts(40, max_tokens=700), kind="soak")
+    requests = run.results
+    gap = max(each.ended_at for each in requests) - requests[0].started_at
+    between = tuple(replace(each, arm="ar") for each in requests[1:-1])
+    other = replace(run, results=(requests[0], *between, requests[-1]))
+
+    assert not pauses(run, run.head.arms[0], 0.5)
+    assert longest(run, run.head.arms[0], 0.5) == pytest.approx(gap)
+    assert len(pauses(other, run.head.arms[0], 0.5)) == 1
+    assert longest(other, run.head.arms[0], 0.5) < gap / 5
+    assert longest(other, run.head.arms[0]) == pytest.approx(gap)
 
 
 def test_a_machine_may_sleep_between_two_stretches() -> None:
