@@ -13,6 +13,13 @@ DAY = 86_400.0
 """Seconds of one."""
 
 
+CLOCKS_APART = 0.1
+"""Seconds by which two clocks may differ over a few seconds though nobody set one: they are read in turn."""
+
+JUST_BEFORE = 1.0
+"""Seconds before a process says that it begins in which it may have read the machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """What was measured without a break.
@@ -22,6 +29,7 @@ class Stretch:
         start, end: From the first request that counts to the end of the last, likewise.
         requests: Those that count, and those that failed.
         host: Samples of the machine, from the last one before the start to the first one after the end.
+        before: Those of its process before the start, and the first one after it.
     """
 
     began: float | None
@@ -29,6 +37,15 @@ class Stretch:
     end: float
     requests: tuple[Measured, ...]
     host: tuple[HostSample, ...]
+    before: tuple[HostSample, ...] = ()
+
+    @property
+    def warm_up(self) -> float | None:
+        """Seconds from where its process began to its start, without those slept, or by which the time was set ahead."""
+        if self.began is None:
+            return None
+        skipped = ((b.at - a.at) - (b.monotonic - a.monotonic) for a, b in pairwise(self.before))
+        return self.start - self.began - sum(gap for gap in skipped if gap > CLOCKS_APART)
 
     @property
     def neighbours(self) -> Iterator[tuple[HostSample, HostSample]]:
@@ -56,7 +73,8 @@ def stretches(run: Run) -> tuple[Stretch, ...]:
         )
         if requests:
             start, end = requests[0].started_at, max(each.ended_at for each in requests)
-            found.append(Stretch(began, start, end, requests, _around(run.host, start, end)))
+            samples = _around(run.host, start, end)
+            found.append(Stretch(began, start, end, requests, samples, _since(run.host, began, samples)))
     return tuple(found)
 
 
@@ -94,6 +112,16 @@ def _busy(stretch: Stretch, arm: Arm) -> list[tuple[float, float]]:
         else:
             found.append((start, end))
     return found
+
+
+def _since(
+    host: tuple[HostSample, ...], began: float | None, samples: tuple[HostSample, ...]
+) -> tuple[HostSample, ...]:
+    """Return the samples of a process up to the second of those around its stretch. Its first may be a little older."""
+    if began is None or not samples:
+        return ()
+    until = samples[1].at if len(samples) > 1 else samples[0].at
+    return tuple(each for each in sorted(host, key=lambda each: each.at) if began - JUST_BEFORE <= each.at <= until)
 
 
 def _around(host: tuple[HostSample, ...], start: float, end: float) -> tuple[HostSample, ...]:

@@ -89,9 +89,9 @@ def validity_of(
 def _warm_up(validity: Validity, runs: tuple[_Watched, ...]) -> ValidityItem:
     title = f"warm-up of {validity.warm_up:g} s before the first request that counts"
     found = [(run, each) for run in runs for each in run.stretches]
-    if not found or any(each.began is None for _, each in found):
+    times = [(each.warm_up, run.run_id) for run, each in found if each.warm_up is not None]
+    if not times or len(times) < len(found):
         return ValidityItem("warm_up", title, "not measured", "nothing tells when it began")
-    times = [(each.start - (each.began or 0.0), run.run_id) for run, each in found]
     shortest, run_id = min(times)
     status: Held = "held" if shortest >= validity.warm_up else "broken"
     of = f", the shortest of {len(times)}" if len(times) > 1 else ""
