@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from otel_specdecode.acceptance.ending import interruptible, told
+from otel_specdecode.acceptance.ending import interruptible, though_unprinted, told
 from otel_specdecode.acceptance.words import Finite, Numbers, Pairs, command_line, drafts_by_label
 from otel_specdecode.thresholds import thresholds
 
@@ -167,7 +167,8 @@ def sweep(**asked: Any) -> None:
             raise click.UsageError(why)
         with interruptible(setting.folder, resumable=True), progress("Requests") as step:
             complete = run_sweep(setting, levers, step)
-        show_run(setting.folder)
+        with though_unprinted():  # the run is on the disk
+            show_run(setting.folder)
     if not complete:
         click.echo(
             "Its time is over before its end; go on with the same command and --resume --out "
@@ -226,7 +227,8 @@ def soak(**asked: Any) -> None:
         setting = _setting({**asked, "resume": False, "anyway": False}, drafts, threads=arm.concurrency)
         with interruptible(setting.folder, resumable=False), progress("Seconds") as step:
             run_soak(setting, plan, step)
-        show_run(setting.folder)
+        with though_unprinted():  # the run is on the disk
+            show_run(setting.folder)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -215,6 +215,11 @@ def pairs(run: Run, arm: Arm, where: Where | None = None) -> list[tuple[Measured
     plain = {(each.prompt, each.repeat): each for each in run.of(arm.baseline)}
     chosen = [each for each in run.of(arm) if where is None or where(each)]
     return [(plain[key], each) for each in chosen if (key := (each.prompt, each.repeat)) in plain]
+
+
+def paired(run: Run, arm: Arm) -> Run:
+    """Return a run with the requests alone that `pairs` holds against each other: both arms answered the same."""
+    return replace(run, results=tuple(each for pair in pairs(run, arm) for each in pair))
 
 
 def break_even_margin(run: Run, arm: Arm, where: Where | None = None) -> Estimate | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from otel_specdecode.acceptance.figures import Where, break_even_margin, speed_up
@@ -71,10 +72,39 @@ def knee(run: Run, arms: tuple[Arm, ...] | None = None, where: Where | None = No
     return Knee(candidates, best, best.pays is not True, _advice(best))
 
 
+def knees(run: Run) -> dict[int, Knee]:
+    """Return the best speculative arm for each number of requests at once, by that number, the lowest first."""
+    levels = sorted({arm.concurrency for arm in run.head.arms if arm.speculative})
+    return {level: knee(run, _greedy(run, level) or _at(run, level)) for level in levels}
+
+
+def told_by_level(best: Knee, by_level: Mapping[int, Knee]) -> tuple[str, ...]:
+    """Return a sentence for each number of requests at once above 1.
+
+    Args:
+        best: The knee of the run, whose sentence stands before these.
+        by_level: The knees of its levels. One that `best` is of is left out, but not beside level 1.
+    """
+    return tuple(
+        f"With {level} requests at once, {found.why[:1].lower()}{found.why[1:]}"
+        for level, found in by_level.items()
+        if level > 1 and (1 in by_level or found.best != best.best)
+    )
+
+
 def comparable_arms(run: Run) -> tuple[Arm, ...]:
     """Return the arms that differ in their draft and its length alone: greedy, one at a time; else all arms."""
-    plain = tuple(arm for arm in run.head.arms if not arm.temperature and not arm.top_k and arm.concurrency == 1)
-    return plain if any(arm.speculative for arm in plain) else run.head.arms
+    return _greedy(run, 1) or run.head.arms
+
+
+def _greedy(run: Run, level: int) -> tuple[Arm, ...]:
+    """Return the greedy arms of so many requests at once; none where none of them is speculative."""
+    plain = tuple(arm for arm in _at(run, level) if not arm.temperature and not arm.top_k)
+    return plain if any(arm.speculative for arm in plain) else ()
+
+
+def _at(run: Run, level: int) -> tuple[Arm, ...]:
+    return tuple(arm for arm in run.head.arms if arm.concurrency == level)
 
 
 def _advice(best: Candidate) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from otel_specdecode.acceptance.endurance import Endurance, endurance
 from otel_specdecode.acceptance.figures import arm_figures, speed_up
-from otel_specdecode.acceptance.knee import knee
+from otel_specdecode.acceptance.knee import knee, knees, told_by_level
 from otel_specdecode.acceptance.records import Run
 from otel_specdecode.acceptance.statistics import Estimate
 from otel_specdecode.acceptance.storage import read_run
@@ -45,8 +45,9 @@ def progress(title: str) -> Iterator[Step]:
         tenths = int(done * 10 / total) if total else 0
         if tenths > shown:
             shown = tenths
-            # A reader that went away, as `head` does, does not end the run; Rich ends the process from 13.8 on.
-            with suppress(BrokenPipeError, SystemExit):
+            # A reader that went away, as `head` does, or a full disk does not end the run; Rich ends the process from
+            # 13.8 on.
+            with suppress(OSError, SystemExit):
                 say(console, f"{title}: {done:.0f} of {total:.0f}")
 
     yield step
@@ -60,7 +61,9 @@ def show_run(folder: Path) -> None:
         if note.what in ("branch_stopped", "tuning_stopped"):
             say(console, f"{note.what.replace('_', ' ').capitalize()}: {note.why}.")
     if any(arm.speculative for arm in run.head.arms) and any(not arm.speculative for arm in run.head.arms):
-        say(console, knee(run).why, "bold")
+        best = knee(run)
+        for sentence in (best.why, *told_by_level(best, knees(run))):
+            say(console, sentence, "bold")
     for sentence in endurance_told(run):
         say(console, sentence)
     for fault in run.faults:

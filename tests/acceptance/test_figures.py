@@ -12,6 +12,7 @@ from otel_specdecode.acceptance.figures import (
     arm_figures,
     break_even_margin,
     busy_seconds,
+    paired,
     pairs,
     speed_up,
     steady,
@@ -175,3 +176,12 @@ def test_what_requests_waited_for_others_stands_apart_from_the_first_token() -> 
     assert found.queued_p95 is not None
     assert found.queued_p95.value == 3.0
     assert found.time_to_first_token_p50 == arm_figures(run, Arm(4)).time_to_first_token_p50
+
+
+def test_what_is_in_one_arm_alone_is_left_out_of_both() -> None:
+    results = tuple(each for each in RUN.results if (each.arm, each.prompt, each.repeat) != ("ar", "short-1", 1))
+    run = paired(replace(RUN, results=results), DRAFTED)
+
+    assert [len(run.of(arm)) for arm in RUN.head.arms] == [11, 11]
+    assert pairs(run, DRAFTED) == pairs(replace(RUN, results=results), DRAFTED)
+    assert run.head == RUN.head

@@ -65,6 +65,24 @@ def test_names_that_look_like_markup_and_folders_with_spaces_are_texts(
     assert f"report '{tmp_path}/a [b]' -o" in screen.getvalue()
 
 
+def test_the_best_of_each_number_of_requests_at_once_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = tuple(arm for level in (1, 2, 4) for arm in arms([2, 4], concurrency=level))
+    run = fake_run(levels, prompts(6))
+    begin(tmp_path / "run", run.head)
+    writer = RunWriter(tmp_path / "run")
+    for line in run.results:
+        writer.add(line)
+    writer.close()
+    screen = io.StringIO()
+    monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=300, highlight=False))
+
+    terminal.show_run(tmp_path / "run")
+
+    told = screen.getvalue()
+    for begins in ("Take k=4: ", "With 2 requests at once, take k=4 c=2: ", "With 4 requests at once, take k=4 c=4: "):
+        assert f"\n{begins}" in told
+
+
 @pytest.mark.parametrize("error", [BrokenPipeError, SystemExit])
 def test_a_reader_that_goes_away_ends_no_run(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:

@@ -41,7 +41,7 @@ class Stretch:
 
     @property
     def warm_up(self) -> float | None:
-        """Seconds from where its process began to its start, without those slept, or by which the time was set ahead."""
+        """Seconds from where its process began to its start, without those slept or by which the time was set ahead."""
         if self.began is None:
             return None
         skipped = ((b.at - a.at) - (b.monotonic - a.monotonic) for a, b in pairwise(self.before))

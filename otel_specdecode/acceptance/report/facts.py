@@ -10,11 +10,11 @@ from otel_specdecode.acceptance.endurance import Endurance, endurance
 from otel_specdecode.acceptance.figures import tier_of
 from otel_specdecode.acceptance.frozen import NOTES
 from otel_specdecode.acceptance.gates.verdict import Verdict
-from otel_specdecode.acceptance.knee import Knee, knee
+from otel_specdecode.acceptance.knee import Knee, knee, knees, told_by_level
 from otel_specdecode.acceptance.prompts import Tier
 from otel_specdecode.acceptance.records import Arm, HostSample, Run
 from otel_specdecode.acceptance.report.cost import Costs, Rates, costs
-from otel_specdecode.acceptance.report.headline import Headline, chosen_arm, headline_of
+from otel_specdecode.acceptance.report.headline import Headline, chosen_arm, headline_of, quotable, quotable_verdict
 from otel_specdecode.acceptance.report.reproduce import commands
 from otel_specdecode.acceptance.report.rows import COLUMNS, Row, rows
 from otel_specdecode.acceptance.report.timeline import Timeline, timeline
@@ -57,9 +57,10 @@ class Report:
         run: The run.
         soak: Another run, over time; None without one.
         evidence: By run id, the sha256 of the run's files.
-        verdict: The gates' word; None where the run was not judged.
+        verdict: The gates' word; None where the run was not judged. No advice has a number that no headline may have.
         headline: What may be quoted.
         knee: Which draft length is best.
+        knees: Likewise for each number of requests at once.
         rows: Each arm, by tier and by kind.
         soak_rows: Each arm of the soak.
         timelines: The runs over time.
@@ -78,6 +79,7 @@ class Report:
     verdict: Verdict | None
     headline: Headline
     knee: Knee
+    knees: Mapping[int, Knee]
     rows: tuple[Row, ...]
     soak_rows: tuple[Row, ...]
     timelines: tuple[Timeline, ...]
@@ -86,6 +88,11 @@ class Report:
     costs: Costs
     reproduce: tuple[str, ...]
     unmeasured: tuple[str, ...]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Which draft length is best for each number of requests at once above 1, a sentence each."""
+        return told_by_level(self.knee, self.knees)
 
     @property
     def arms(self) -> tuple[Row, ...]:
@@ -115,6 +122,7 @@ def gather(
         policy: Name of the file of the gates, for the command that makes the report again.
     """
     found, best = rows(run), knee(run)
+    headline = headline_of(run, verdict)
     lasting = [each for each in (run, soak) if each is not None and (each is soak or each.head.kind == "soak")]
     timelines = [timeline(each) for each in lasting]
     arm = chosen_arm(run, verdict)
@@ -124,9 +132,10 @@ def gather(
         run=run,
         soak=soak,
         evidence=evidence,
-        verdict=verdict,
-        headline=headline_of(run, verdict),
-        knee=best,
+        verdict=quotable_verdict(verdict, headline, best.best.arm if best.best else None),
+        headline=headline,
+        knee=quotable(run, best),
+        knees={level: quotable(run, each) for level, each in knees(run).items()},
         rows=found,
         soak_rows=rows(soak, parts=False) if soak else (),
         timelines=tuple(each for each in timelines if each is not None),

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from otel_specdecode.acceptance.figures import Share
+from otel_specdecode.acceptance.knee import Knee
 from otel_specdecode.acceptance.report.escaping import csv_cell, markdown, printable, xml
 from otel_specdecode.acceptance.report.facts import Report
 from otel_specdecode.acceptance.report.judged import GATE_TITLES, gate_rows, why, word
@@ -45,11 +46,8 @@ def as_json(report: Report) -> str:
             }
             for run in runs
         ],
-        "knee": {
-            "best": report.knee.best.arm.name if report.knee.best else None,
-            "stay": report.knee.stay,
-            "why": report.knee.why,
-        },
+        "knee": _knee(report.knee),
+        "knees": [{"concurrency": level, **_knee(each)} for level, each in report.knees.items()],
         "rows": [_row(row) for row in report.rows],
         "soak_rows": [_row(row) for row in report.soak_rows],
         "timelines": to_builtins(report.timelines),
@@ -75,17 +73,21 @@ def as_csv(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """Return the headline, the gates and a short table."""
+    """Return the headline, the best draft length for each number of requests at once, the gates and a short table."""
+    reason = why(report.verdict, report.knee)
     lines = [
         f"## {word(report.verdict)}: {markdown(report.run.head.run_id)}",
         "",
-        markdown(why(report.verdict, report.knee)),
+        markdown(reason, 1000),
     ]
     missing = ", ".join(report.headline.missing)
     lines += [
         "",
         f"> {markdown(report.headline.text, 600)}" if report.headline.text else f"no headline: missing {missing}",
     ]
+    if report.levels:
+        told = [each for each in (report.knee.why, *report.levels) if each not in reason]
+        lines += ["", "By speed alone:", "", *(f"- {markdown(each, 1000)}" for each in told)]
     if report.verdict is not None:
         rows = [
             [gate.id, f"{gate.mark} {gate.status}", *(cell.in_full for cell in gate.cells)]
@@ -119,6 +121,10 @@ def as_badge(report: Report) -> str:
         f'<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">{texts}</g>'
         "</svg>\n"
     )
+
+
+def _knee(found: Knee) -> dict[str, Any]:
+    return {"best": found.best.arm.name if found.best else None, "stay": found.stay, "why": found.why}
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from otel_specdecode.acceptance.figures import ArmFigures, arm_figures, pairs, speed_up
+from otel_specdecode.acceptance.figures import ArmFigures, arm_figures, paired, pairs, speed_up
 from otel_specdecode.acceptance.gates.verdict import Verdict
-from otel_specdecode.acceptance.knee import knee
+from otel_specdecode.acceptance.knee import Knee, knee
 from otel_specdecode.acceptance.records import Arm, Run
 from otel_specdecode.acceptance.report import wording
 from otel_specdecode.acceptance.report.escaping import printable
+
+_ARMS = "an autoregressive and a speculative arm of the same prompts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,39 @@ def chosen_arm(run: Run, verdict: Verdict | None) -> Arm | None:
 def headline_of(run: Run, verdict: Verdict | None) -> Headline:
     """Return what may be quoted of the arm that was judged."""
     arm = chosen_arm(run, verdict)
-    if arm is None:
-        return _refused(("an autoregressive and a speculative arm of the same prompts",))
-    plain, drafted = arm_figures(run, arm.baseline), arm_figures(run, arm)
-    quality = _quality(run, arm)
+    return _refused((_ARMS,)) if arm is None else _headline(run, arm, verdict)
+
+
+def quotable(run: Run, found: Knee) -> Knee:
+    """Return a knee whose advice to take an arm has no number where a headline of that arm would be refused."""
+    if found.stay or found.best is None:
+        return found
+    arm = found.best.arm
+    missing = _headline(run, arm, None).missing
+    return replace(found, why=f"{arm.name} looks best; {_unquoted(missing)}") if missing else found
+
+
+def quotable_verdict(verdict: Verdict | None, headline: Headline, best: Arm | None) -> Verdict | None:
+    """Return a verdict whose advice to take its arm has no number where its headline is refused.
+
+    Args:
+        verdict: What the gates said.
+        headline: That of the arm that was judged.
+        best: The fastest arm, which need not be the one that was judged.
+    """
+    if verdict is None or verdict.arm is None or verdict.stay_on_ar or not headline.missing:
+        return verdict
+    looks = "best" if best is not None and best.name == verdict.arm else "faster than autoregressive decoding"
+    return replace(verdict, reason=f"{verdict.arm} looks {looks}; {_unquoted(headline.missing)}")
+
+
+def _headline(run: Run, arm: Arm, verdict: Verdict | None) -> Headline:
+    """Return what may be quoted of an arm, of those of its requests that were made in both arms."""
+    both = paired(run, arm)
+    if not both.results:
+        return _refused((_ARMS,))
+    plain, drafted = arm_figures(both, arm.baseline), arm_figures(both, arm)
+    quality = _quality(both, arm)
     missing = [
         name
         for name, known in (
@@ -56,7 +87,9 @@ def headline_of(run: Run, verdict: Verdict | None) -> Headline:
     ]
     if not same_mix(run, arm):
         missing.append("the same mix of prompts in both arms")
-    ratio = speed_up(run, arm)
+    ratio = speed_up(both, arm)
+    if ratio is None and not missing:
+        missing.append("speed-up")
     if missing or ratio is None or quality is None:
         return _refused(tuple(missing))
     word = "Not judged" if verdict is None else verdict.status.capitalize()
@@ -68,7 +101,7 @@ def headline_of(run: Run, verdict: Verdict | None) -> Headline:
         f"accept rate {rate}, TTFT p50 {wording.said(drafted.time_to_first_token_p50, wording.milliseconds)} against "
         f"{wording.said(plain.time_to_first_token_p50, wording.milliseconds)}, peak memory "
         f"{wording.said(_peak(drafted), wording.size)} against {wording.said(_peak(plain), wording.size)}, {quality}; "
-        f"{drafted.requests} requests of {drafted.prompts} prompts."
+        f"{drafted.requests} requests of {drafted.prompts} prompts in both."
     )
     return Headline(text, f"{name} {wording.factor(ratio.value)}, accept rate {rate}", ())
 
@@ -76,13 +109,21 @@ def headline_of(run: Run, verdict: Verdict | None) -> Headline:
 def same_mix(run: Run, arm: Arm) -> bool:
     """Return whether an arm and its baseline answered the same prompts, each as often.
 
-    A soak draws prompts by their weights for as long as each arm runs: there it is enough that both have met them all.
+    A soak draws prompts by their weights for as long as each arm runs: there it is enough that both have met them all,
+    as a headline counts those requests alone that were made in both.
     """
     if run.head.kind == "soak":
         return {each.prompt for each in run.of(arm)} == {each.prompt for each in run.of(arm.baseline)}
     return sorted((each.prompt, each.repeat) for each in run.of(arm)) == sorted(
         (each.prompt, each.repeat) for each in run.of(arm.baseline)
     )
+
+
+def _unquoted(missing: tuple[str, ...]) -> str:
+    """Return why there is no number."""
+    *others, last = missing
+    named = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+    return f"no number is quoted, since {named} missing."
 
 
 def _refused(missing: tuple[str, ...]) -> Headline:

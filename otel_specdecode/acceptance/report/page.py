@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from otel_specdecode.acceptance.endurance import Endurance, Trend
+from otel_specdecode.acceptance.records import Arm
 from otel_specdecode.acceptance.report import wording
 from otel_specdecode.acceptance.report.charts import Chart, svg
 from otel_specdecode.acceptance.report.drawn import curves, left_out, lines
@@ -58,7 +59,7 @@ def page(report: Report) -> str:
         gate_tables=_gate_tables(report),
         curves=[_drawn(chart, f"curve{number}") for number, chart in enumerate(curves(report.arms))],
         left_out=left_out(report.arms),
-        best=report.knee.best.arm if report.knee.best else None,
+        fastest=_fastest(report),
         groups=GROUPS,
         main=MAIN,
         tiers=_parts(report, "tier"),
@@ -70,6 +71,12 @@ def page(report: Report) -> str:
         documents=_documents(report),
         made=wording.moment(report.made_at),
     )
+
+
+def _fastest(report: Report) -> dict[Arm, str]:
+    """Return what is said beside the fastest arm, and beside that of each number of requests at once."""
+    by_level = {each.best.arm: f"fastest of {level} at once" for level, each in report.knees.items() if each.best}
+    return {**by_level, report.knee.best.arm: "fastest"} if report.knee.best else by_level
 
 
 def _signed(report: Report) -> list[tuple[str, _Fact]]:

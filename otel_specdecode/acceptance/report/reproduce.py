@@ -18,6 +18,8 @@ _NUMBERS = (
     ("--baseline-minutes", "baseline_seconds", 1 / 60),
     ("--warm-up", "warm_up", 1),
     ("--cool-down", "cool_down", 1),
+    ("--stop-below", "stop_below", 1),
+    ("--tune-above", "tune_above", 1),
     ("--seed", "seed", 1),
 )
 

@@ -30,6 +30,13 @@ def sweep(world: World = WORLD) -> Run:
 
 
 @cache
+def at_once(*levels: int) -> Run:
+    """A sweep with so many requests at once."""
+    every = tuple(arm for level in levels for arm in arms((2, 4), concurrency=level))
+    return fake_run(every, prompts(6, checked=True), WORLD)
+
+
+@cache
 def soak() -> Run:
     return fake_run(arms((4,)), prompts(4, max_tokens=200), WORLD, kind="soak", seconds=100)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("msgspec", reason="needs the [acceptance] extra")
 pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 
-from otel_specdecode.acceptance.figures import arm_figures
+from otel_specdecode.acceptance.figures import arm_figures, paired
 from otel_specdecode.acceptance.gates.verdict import Verdict
 from otel_specdecode.acceptance.records import Measured, Run
 from otel_specdecode.acceptance.report.headline import headline_of
@@ -81,6 +82,49 @@ def test_the_arms_of_a_soak_run_for_as_long_as_they_run() -> None:
     assert "the same mix of prompts in both arms" not in headline(run, None)
     left_out = tuple(each for each in run.results if (each.arm, each.prompt) != ("ar", "short-0"))
     assert "the same mix of prompts in both arms" in headline(replace(run, results=left_out), None)
+
+
+def uneven() -> Run:
+    """A soak whose arms drew a prompt that takes four times as long, the draft's once and the other often."""
+
+    def slower(each: Measured) -> Measured:
+        slow = each.prompt == "short-0" and each.time_per_token
+        return replace(each, time_per_token=4 * each.time_per_token, peak_rss=2 * each.peak_rss) if slow else each
+
+    run = changed(soak(), slower)
+    kept = tuple(each for each in run.results if not each.repeat or (each.arm, each.prompt) != ("k=4", "short-0"))
+    return replace(run, results=kept)
+
+
+def test_the_speeds_of_a_soak_are_of_the_requests_that_both_arms_made() -> None:
+    run = uneven()
+    said = headline(run, None)
+    assert isinstance(said, str)
+    found = re.search(r"decodes ([\d.]+) tokens/s against ([\d.]+) autoregressive \(x([\d.]+)", said)
+    drafted, plain, ratio = map(float, found.groups())
+    assert drafted / plain == pytest.approx(ratio, rel=0.05)
+    wrong = [arm_figures(run, arm).tokens_per_second.value for arm in run.head.arms]
+    assert wrong[1] / wrong[0] > 1.2 * ratio
+
+
+def test_every_number_of_a_soak_is_of_the_requests_that_both_arms_made() -> None:
+    run = uneven()
+    both = paired(run, run.head.arms[1])
+    assert len(both.of("ar")) == len(both.of("k=4")) < len(run.of("ar"))
+    assert headline(run, None) == headline(both, None)
+    assert f"{len(both.of('k=4'))} requests of 4 prompts in both." in headline(run, None)
+
+
+def test_arms_that_made_no_request_in_common_have_none() -> None:
+    run = changed(soak(), lambda each: replace(each, repeat=each.repeat + 1000) if each.arm == "k=4" else each)
+    assert headline(run, verdict_of(run)) == ["an autoregressive and a speculative arm of the same prompts"]
+
+
+def test_a_refusal_always_names_something() -> None:
+    """Each arm has its speed, but of no request that both have."""
+    untimed = {"ar": ("short-0", "short-1"), "k=4": ("short-2", "short-3")}
+    run = changed(soak(), lambda each: replace(each, time_per_token=None) if each.prompt in untimed[each.arm] else each)
+    assert headline(run, verdict_of(run))[-1] == "speed-up"
 
 
 def test_another_mix_is_no_comparison() -> None:

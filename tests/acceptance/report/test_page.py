@@ -16,9 +16,10 @@ pytest.importorskip("scipy", reason="needs the [acceptance] extra")
 from otel_specdecode.acceptance.records import Arm
 from otel_specdecode.acceptance.report.charts import Chart, Series, svg
 from otel_specdecode.acceptance.report.drawn import curves, left_out
+from otel_specdecode.acceptance.report.page import page
 from otel_specdecode.acceptance.report.wording import plain
 from tests.acceptance.fakes import fake_run, prompts
-from tests.acceptance.report.cases import WORLD, good_page, hostile_page, report_of
+from tests.acceptance.report.cases import WORLD, at_once, good_page, hostile_page, report_of
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr"}
 
@@ -152,6 +153,32 @@ def test_each_way_to_run_has_a_line_and_the_rest_is_counted() -> None:
     rows = report_of(fake_run(arms, prompts(2, max_tokens=16), WORLD)).arms
     assert [series.name for series in curves(rows)[0].series] == ["speculative", *drafts[1:]]
     assert left_out(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("levels", "names", "marked"),
+    [
+        ((2,), ["c=2"], {"k=4 c=2": "fastest"}),
+        (
+            (1, 2, 4),
+            ["speculative", "c=2", "c=4"],
+            {"k=4": "fastest", "k=4 c=2": "fastest of 2 at once", "k=4 c=4": "fastest of 4 at once"},
+        ),
+    ],
+)
+def test_several_requests_at_once_have_lines_and_a_best_arm_of_their_own(
+    levels: tuple[int, ...], names: list[str], marked: dict[str, str]
+) -> None:
+    report = report_of(at_once(*levels))
+    for chart in curves(report.arms):
+        assert [series.name for series in chart.series] == names
+        assert chart.known == tuple(chart.series)
+    text = page(report)
+    read = Reader(text)
+    assert (read.open, read.wrong) == ([], [])
+    assert not re.search(r"https?://|@import|<script", text)
+    found = set(re.findall(r'<tr class="best"><th scope="row">(.*?)\s*<span class="ends">(.*?)</span>', text))
+    assert found == set(marked.items())
 
 
 def test_a_chart_says_its_points_in_words() -> None:
