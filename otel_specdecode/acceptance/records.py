@@ -36,7 +36,7 @@ class Arm:
     def name(self) -> str:
         """Short, unique among the arms of a run, such as `ar`, `k=4` or `k=4 draft-q4 t=0.7 c=2`."""
         parts = [f"k={self.draft_length}" if self.draft_length else "ar", self.draft]
-        parts += [f"t={self.temperature:g}" if self.temperature else "", f"top-k={self.top_k}" if self.top_k else ""]
+        parts += [f"t={self.temperature:.12g}" if self.temperature else "", f"top-k={self.top_k}" if self.top_k else ""]
         parts += [f"c={self.concurrency}" if self.concurrency > 1 else ""]
         return " ".join(filter(None, parts))
 

@@ -55,7 +55,7 @@ class Setting:
         command: How the run was asked for, to do it again; without the user's home.
 
     Raises:
-        AcceptanceError: The run id cannot be one.
+        AcceptanceError: The run id cannot be one, or there is no prompt.
     """
 
     engine: Engine
@@ -70,6 +70,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
+        if not self.prompts:
+            raise AcceptanceError("there is no prompt to run.")
 
 
 def new_run_id(now: datetime | None = None) -> str:

@@ -32,10 +32,18 @@ class Load:
             random, so many a minute in the mean. `bursts`: as many at once as there are threads, so often a minute. A
             request whose time comes while all threads are busy waits for one.
         per_minute: Requests, or bursts, a minute; 0 for `steady`.
+
+    Raises:
+        AcceptanceError: A shape has no pace that needs one.
     """
 
     shape: Shape = "steady"
     per_minute: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse a pace that is none."""
+        if self.shape != "steady" and not self.per_minute > 0:
+            raise AcceptanceError(f"a load of shape {self.shape} needs its requests, or bursts, a minute.")
 
 
 @dataclass(frozen=True, slots=True)

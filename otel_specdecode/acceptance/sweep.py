@@ -46,6 +46,9 @@ class Levers:
         seed: Of the sampling; the n-th repeat takes the n-th seed from there, the same in all arms.
         stop_below: Longer drafts are not tried after some lengths in a row with a lower accept rate.
         tune_above: Other levers are tried where every context tier accepts as much at the best draft length.
+
+    Raises:
+        AcceptanceError: There is no draft, draft length or number of requests at once, or one below 1.
     """
 
     draft_lengths: tuple[int, ...]
@@ -60,6 +63,15 @@ class Levers:
     seed: int = 0
     stop_below: float = field(default_factory=lambda: float(thresholds()["sweep"]["stop_accept_rate"]))
     tune_above: float = field(default_factory=lambda: float(thresholds()["sweep"]["tuning_accept_rate"]))
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be swept."""
+        if not self.draft_lengths or min(self.draft_lengths) < 1:
+            raise AcceptanceError("a sweep needs draft lengths, of 1 or more; the target alone runs in any case.")
+        if not self.concurrency or min(self.concurrency) < 1:
+            raise AcceptanceError("a sweep needs numbers of requests at once, of 1 or more.")
+        if not self.drafts:
+            raise AcceptanceError("a sweep needs a draft to compare with the target alone.")
 
     def arms(self) -> tuple[Arm, ...]:
         """Return the arms that the sweep begins with."""

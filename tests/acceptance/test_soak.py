@@ -14,7 +14,7 @@ from otel_specdecode.acceptance.errors import AcceptanceError
 from otel_specdecode.acceptance.figures import pairs, speed_up
 from otel_specdecode.acceptance.measuring import Job
 from otel_specdecode.acceptance.records import Arm, Measured, Run
-from otel_specdecode.acceptance.soak import Load, Soak, SoakPlan
+from otel_specdecode.acceptance.soak import Load, Shape, Soak, SoakPlan
 from otel_specdecode.acceptance.storage import read_run
 from otel_specdecode.acceptance.sweep import Clock
 from tests.acceptance.fake_runs import FakeRuns, Overlapping, open_book
@@ -165,3 +165,10 @@ def test_a_request_whose_time_has_not_come_holds_up_no_end(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         soaked(tmp_path, runs, plan)
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("pace", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("shape", ["poisson", "bursts"])
+def test_a_load_without_a_pace_is_refused(shape: Shape, pace: float) -> None:
+    with pytest.raises(AcceptanceError, match=f"a load of shape {shape} needs"):
+        Load(shape, pace)

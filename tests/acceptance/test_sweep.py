@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -377,3 +378,17 @@ def test_the_knee_is_the_one_that_all_recorded_rounds_give(tmp_path: Path, accep
 def test_the_fake_requests_add_up() -> None:
     made = fake_request(Arm(4), prompts(1)[0], 0, World())
     assert sum(made.passes.tokens) == made.output_tokens - 1
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [{"draft_lengths": ()}, {"draft_lengths": (0, 2)}, {"concurrency": ()}, {"concurrency": (0,)}, {"drafts": ()}],
+)
+def test_what_cannot_be_swept_is_refused_before_anything_runs(nothing: dict[str, Any]) -> None:
+    with pytest.raises(AcceptanceError, match="a sweep needs"):
+        Levers(**{"draft_lengths": (2,), **nothing})
+
+
+def test_arms_of_nearly_the_same_temperature_are_two() -> None:
+    assert Arm(4, temperature=0.7).name == "k=4 t=0.7"
+    assert Arm(4, temperature=0.7000001).name == "k=4 t=0.7000001"

@@ -138,7 +138,10 @@ def _gate(name: str, written: Mapping[str, Any], findings: list[Finding]) -> Gat
     table = {"measure": name, **written} if name in MEASURES else dict(written)
     measure = table.get("measure")
     if measure is None:
-        guess = nearest(name, (*MEASURES, *_preset_names()))
+        if name in _preset_names():
+            guess = f"; presets have a gate of that name: name one that has, as in preset = {shown(_preset_with(name))}"
+        else:
+            guess = nearest(name, (*MEASURES, *_preset_names()))
         what = f"{named(place)} needs a measure, as its name is that of none, nor of a gate of the preset{guess}"
         findings.append(Finding(place, what))
         return None
@@ -221,6 +224,11 @@ def _table(kind: type[AnyTable], written: object, place: Place, findings: list[F
 
 def _unknown(key: str, where: str, known: tuple[str, ...]) -> str:
     return f"{where} has no key {named((key,))}{nearest(key, known) or '; its keys are ' + ', '.join(known)}"
+
+
+def _preset_with(gate: str) -> str:
+    """Return a preset that has a gate of a name; all of them have the common ones."""
+    return next((each for each in PRESETS if gate in preset_tables()[each]), PRESETS[0])
 
 
 def _preset_names() -> list[str]:

@@ -35,6 +35,10 @@ BROKEN = [
         "[gates.stedy] #!\nat_least = 1",
         "gates.stedy needs a measure, as its name is that of none, nor of a gate of the",
     ),
+    (
+        "[gates.speed_up] #!\nat_least = 1",
+        'presets have a gate of that name: name one that has, as in preset = "balanced"',
+    ),
     ("[gates.mine]\nat_least = 1\nmeasure = 'accept' #!", 'there is no measure "accept"; did you mean accept_rate?'),
     (
         "[gates.mine] #!\nmeasure = 'accept_rate'",
