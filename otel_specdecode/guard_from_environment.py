@@ -12,13 +12,15 @@ from typing import NoReturn
 
 from otel_specdecode.generation.faults import warn_once
 from otel_specdecode.telemetry.guarding import show_disabled
+from otel_specdecode.user_files import UnusableError, read_file
 
 GUARD_POLICY = "OTEL_SPECDECODE_GUARD_POLICY"
 """Environment variable: the policy file of a guard that is to run in this process."""
 
 _WRONG_USE = 2
 _MISSING = 'the guard needs its extra [guard]: pip install "otel-specdecode[guard]"'
-_DISABLE = re.compile(r"""\s*on_error\s*=\s*["']disable["']""")
+_MOST_BYTES = 1_000_000
+_DISABLE = re.compile(r"""\s*(["']?)on_error\1\s*=\s*(["'])disable\2""")
 
 
 def start_guard_from_environment() -> None:
@@ -61,8 +63,8 @@ def _stop() -> NoReturn:
 def _says_disable(path: str) -> bool:
     """Return whether a policy that cannot be used says at least that a program is to go on without it."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+        lines = read_file(path, "policy file", _MOST_BYTES).decode("utf-8-sig").splitlines()
+    except (UnusableError, ValueError):
         return False
     top = itertools.takewhile(lambda line: not line.lstrip().startswith("["), lines)
     return any(_DISABLE.match(line) for line in top)

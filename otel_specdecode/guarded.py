@@ -40,8 +40,8 @@ from otel_specdecode.guard.flag_file import says_on
 from otel_specdecode.guard.guard import Guard
 from otel_specdecode.guard.machine import MachineState
 from otel_specdecode.guard.policy import Policy
-from otel_specdecode.guard.policy_file import PolicyFile, read_policy
-from otel_specdecode.guard.saved import StateSlot, take_slot
+from otel_specdecode.guard.policy_file import PolicyFile, policy_in_code, read_policy
+from otel_specdecode.guard.saved import NOTHING_SAVED, StateSlot, take_slot
 from otel_specdecode.identity.declared import declare_guard
 from otel_specdecode.telemetry.guarding import GuardView, show_guard
 from otel_specdecode.telemetry.host_metrics import watch
@@ -54,7 +54,10 @@ SPECULATION = "OTEL_SPECDECODE_SPECULATION"
 LOOK_EVERY = 5.0
 """Seconds between two looks at the machine and at the flag file."""
 
-_OFF = "off"
+_SWITCH = {
+    **dict.fromkeys(("on", "true", "1", "yes"), True),
+    **dict.fromkeys(("off", "false", "0", "no"), False),
+}
 _LONGEST_LOOK = 1.0
 """Seconds for which a look that goes on, at what may hang, holds up the end."""
 
@@ -162,8 +165,8 @@ class RunningGuard:
             tenant: On whose behalf; as the context's baggage says where that is None.
             session: Its session, likewise: what a session was chosen for, it keeps.
         """
-        who, unloads = who_calls(tenant, session), self._guard.unloaded[0]
-        name = None if model is None else str(model)
+        who, unloads = who_calls(_text(tenant), _text(session)), self._guard.unloaded[0]
+        name = _text(model)
         plans = planner() if self._ended.is_set() else self._guard  # of one that is closed nobody learns
         ask = Ask(engine, name, method, draft_length, who=who)
         plan = AS_ASKED if plans is None else plans.plan(ask)
@@ -259,6 +262,8 @@ class RunningGuard:
         slot = take_slot(folder, policy=policy.digest, max_age=policy.baseline.max_age)
         if slot is not None and slot.found.state is not None:
             self._guard.restore(slot.found.state)
+        elif slot is not None and slot.found.reason != NOTHING_SAVED:
+            warn_once(f"the guard's saved state is not restored, and a new one takes its place: {slot.found.reason}")
         self._slot = slot
 
     def _look(self) -> None:
@@ -274,9 +279,11 @@ class RunningGuard:
                 report_fault(f"the guard could not look at {what}", error)
 
     def _look_at_flag(self) -> None:
-        chosen_by_environment = os.environ.get(SPECULATION, "").strip().lower()
-        if chosen_by_environment:
-            self._guard.flag(chosen_by_environment != _OFF)
+        said = os.environ.get(SPECULATION, "").strip().lower()
+        if said and said not in _SWITCH:
+            warn_once(f"{SPECULATION} says neither on nor off: it does not count, the policy's flag file does")
+        if said in _SWITCH:
+            self._guard.flag(_SWITCH[said])
         elif self._source.flag_file is not None:
             self._guard.flag(says_on(self._source.flag_file))
 
@@ -318,10 +325,19 @@ class RunningGuard:
         self._begin()
 
 
+def _text(name: object) -> str | None:
+    """Return a name as text; one that cannot be read is none, as no request may fail for it."""
+    try:
+        return None if name is None else str(name)
+    except Exception as error:
+        report_fault("the name of a plan's model, tenant or session could not be read", error)
+        return None
+
+
 def _make_folder(folder: Path) -> None:
     """Make the trail's folder, or say now that it cannot be made: the first decision may be days away."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError as error:
         why = error.strerror or type(error).__name__
         warn_once(f"the guard's audit folder cannot be made ({why}): decisions wait in memory until it can")
@@ -334,11 +350,11 @@ def start_guard(policy: Policy | str | os.PathLike[str]) -> RunningGuard:
         policy: A policy file, or a policy, whose relative paths start from the working directory.
 
     Raises:
-        PolicyError: The file is no policy; the text says what is wrong in which line.
+        PolicyError: It is no policy; the text says what is wrong, of a file in which line.
         BaselineError: Its baseline file holds none.
     """
     global _running
-    source = PolicyFile(policy, Path.cwd()) if isinstance(policy, Policy) else read_policy(policy)
+    source = policy_in_code(policy, Path.cwd()) if isinstance(policy, Policy) else read_policy(policy)
     fixed = None if source.baseline_file is None else read_baseline(source.baseline_file)
     if _running is not None:  # the one before leaves its state to this one
         _running.close()

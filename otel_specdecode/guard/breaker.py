@@ -345,10 +345,18 @@ def _bound(bound: Any, closed: Closed) -> float:
     if not isinstance(bound, dict):
         return float(bound)
     if len(closed.lengths) == 1:
-        return float(bound.get(_key(*closed.lengths), math.nan))
+        return _of_length(bound, *closed.lengths)
     total = sum(closed.lengths.values())
-    of_each = ((bound.get(_key(length), math.nan), count) for length, count in closed.lengths.items())
+    of_each = ((_of_length(bound, length), count) for length, count in closed.lengths.items())
     return float(sum(each * count for each, count in of_each)) / total if total else math.nan
+
+
+def _of_length(bound: Mapping[str, float], length: int | None) -> float:
+    """Return the bound of a draft length; one above the longest that has one is held to that one's."""
+    found = bound.get(_key(length))
+    if found is None and length is not None:
+        found = bound.get(str(max((int(key) for key in bound if key.isdigit() and int(key) < length), default=0)))
+    return math.nan if found is None else float(found)
 
 
 def _key(length: int | None) -> str:

@@ -48,11 +48,13 @@ def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 
 
 def there(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the paths, all of which are there."""
+    """Return the paths, all of which are there; of a pipe nobody knows when it ends."""
     for path in paths:
         if not path.exists():
             told = f"{path} is not there. A guard makes its folder at its first decision, in the folder of its policy."
             raise click.BadParameter(told, ctx, param)
+        if not path.is_dir() and not path.is_file():
+            raise click.BadParameter(f"{path} is neither a folder nor a file.", ctx, param)
     return paths
 
 

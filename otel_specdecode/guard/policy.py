@@ -52,8 +52,8 @@ MEANING: Final[Mapping[Measure, str]] = {
     "service_speedup": "Output tokens a second while several requests run at once and speculate, over the "
     "baseline's with as many at once.",
     "queue": "95th percentile of the seconds that requests waited.",
-    "nothing_proposed": "Share of requests in which the draft proposed nothing. Not of prompt lookup, which costs "
-    "nothing then.",
+    "nothing_proposed": "Share of requests in which the draft proposed nothing, of those in which it was asked. Not of "
+    "prompt lookup, which costs nothing then.",
     "out_of_memory": "Requests that ran out of memory, with none between them that went well.",
     "verifier_error": "Requests that ended in an error of the engine, with none between them that went well.",
     "quality_canary": "Quality canaries in a row that failed.",

@@ -10,8 +10,8 @@ from typing import Any
 
 from otel_specdecode.guard.policy import VERSIONS, Policy
 from otel_specdecode.guard.policy_rules import broken_rules
-from otel_specdecode.guard.policy_shape import read_parts, shown
-from otel_specdecode.guard.toml_file import Finding, read_toml
+from otel_specdecode.guard.policy_shape import plain, read_parts, shown
+from otel_specdecode.guard.toml_file import Finding, PolicyError, read_toml
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,30 @@ def read_policy(path: str | os.PathLike[str]) -> PolicyFile:
     findings: list[Finding] = list(_other_version(document))
     if not findings:
         parts = read_parts(Policy, document, (), findings)
-        findings += broken_rules(parts, folder)
+        findings += broken_rules(parts, folder, Path(path).absolute())
     if not findings:
         return PolicyFile(Policy(**parts), folder)
     raise file.error(findings)
+
+
+def policy_in_code(policy: Policy, folder: Path) -> PolicyFile:
+    """Return a policy that was made in code, as it would be of a file that says the same.
+
+    Args:
+        policy: The policy; nothing held its values against their types.
+        folder: What its relative paths start from.
+
+    Raises:
+        PolicyError: It says what no policy may say.
+    """
+    said = plain(policy)
+    findings: list[Finding] = list(_other_version(said))
+    if not findings:
+        parts = read_parts(Policy, said, (), findings)
+        findings += broken_rules(parts, folder)
+    if not findings:
+        return PolicyFile(Policy(**parts), folder)
+    raise PolicyError(dict.fromkeys(each.message for each in findings))
 
 
 def _other_version(document: dict[str, Any]) -> Iterable[Finding]:

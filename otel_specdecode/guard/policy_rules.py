@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from otel_specdecode.guard.breaker import measure_of
+from otel_specdecode.guard.breaker import PROBE, RECOVERED, measure_of
 from otel_specdecode.guard.policy import (
     BY_LENGTH,
     MEASURES,
@@ -23,6 +23,7 @@ from otel_specdecode.guard.policy import (
     Ladder,
     Probe,
     Trigger,
+    default_triggers,
 )
 from otel_specdecode.guard.policy_shape import named, nearest, shown
 from otel_specdecode.guard.toml_file import Finding
@@ -30,6 +31,12 @@ from otel_specdecode.guard.toml_lines import Place
 
 LOW_IS_BAD: Final = frozenset(("break_even", "accept_rate", "speedup", "service_speedup"))
 SHARES: Final = frozenset(("accept_rate", "all_rejected", "nothing_proposed"))
+NEVER_NOTHING: Final = frozenset(("all_rejected", "nothing_proposed", "time_per_token", "time_to_first_token"))
+"""Measures that are bad where they are high, and that no service keeps at 0."""
+
+OWN_TRIGGERS: Final = frozenset(("flag", PROBE, RECOVERED))
+"""What a trail has as the trigger of what no trigger does."""
+
 LENGTHS: Final = (*(str(length) for length in range(1, 16)), "16+")
 """Keys of a bound that depends on the draft length."""
 
@@ -40,18 +47,21 @@ _PLAUSIBLE: Final = {"time_to_first_token_p95": 3600.0, "time_per_token_p95": 60
 """The most of a service level; above it, somebody thought of another unit."""
 
 
-def broken_rules(parts: Mapping[str, Any], folder: Path) -> Iterator[Finding]:
+def broken_rules(parts: Mapping[str, Any], folder: Path, policy: Path | None = None) -> Iterator[Finding]:
     """Yield what is wrong in those parts of a policy that have the right shape.
 
     Args:
         parts: Its tables and values, by key.
         folder: What relative paths start from.
+        policy: The policy's own file, None of one that was made in code.
     """
     for key in ("flag_file", "canary_file"):
-        if key in parts:
+        if parts.get(key) is not None:
             yield from _path((key,), parts[key], folder, wants_folder=False)
     if "triggers" in parts:
         yield from _triggers(parts["triggers"])
+    yield from _ways_back(parts)
+    yield from _same_files(parts, folder, policy)
     rules: dict[type, Any] = {Ladder: _ladder, Probe: _probe, DegradedSLO: _degraded_slo}
     for key, part in parts.items():
         if type(part) in rules:
@@ -68,6 +78,8 @@ def _triggers(triggers: Mapping[str, Trigger]) -> Iterator[Finding]:
         if not NAME.fullmatch(name):
             what = "must begin with a small letter and have only small letters, digits and _, at most 64 of them"
             yield Finding(place, f"the trigger's name {shown(name)} {what}")
+        elif name in OWN_TRIGGERS:
+            yield Finding(place, f"{named(place)}: the trail has {name} for what the guard itself does, take another")
         elif trigger.measure is UNSET and name not in MEASURES:
             guess = nearest(name, MEASURES)
             what = f"{named(place)} needs a measure, as its name is none of {', '.join(MEASURES)}{guess}"
@@ -110,6 +122,68 @@ def _bound(place: Place, bound: Bound, measure: str) -> Iterator[Finding]:
                 yield Finding((*place, length), f'{named((*place, length))} is no draft length: say 1 to 15, or "16+"')
             else:
                 yield from _number((*place, length), each, measure)
+        gaps = _gaps(bound)
+        if gaps:
+            what = f"has no bound for draft length {', '.join(gaps)}: it needs one for each from 1 to its longest"
+            yield Finding(place, f"{named(place)} {what}, as drafts are shortened")
+
+
+def _gaps(bound: Mapping[str, float]) -> list[str]:
+    """Return the draft lengths below the longest of a table that it has no bound for, where its keys are lengths."""
+    if not all(length in LENGTHS for length in bound):
+        return []
+    longest = max(map(LENGTHS.index, bound))
+    return [length for length in LENGTHS[:longest] if length not in bound]
+
+
+def _ways_back(parts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield bounds that no value keeps with the margin that a way back needs: speculation would never come back."""
+    probe, triggers = parts.get("probe", Probe()), parts.get("triggers", default_triggers())
+    margin = probe.hysteresis
+    for name, trigger in triggers.items():
+        measure = name if trigger.measure is UNSET else trigger.measure
+        for place, kept in _kept(name, trigger, measure, margin):
+            key = named(("probe", "hysteresis"))
+            what = f"with {key} = {shown(margin)} {named(place)} lets no speculation back: {measure} is never {kept}"
+            if "triggers" not in parts:  # those of the default policy, which have no line
+                yield Finding(("probe", "hysteresis"), f"{what}; lower {key}")
+                return
+            yield Finding(place, f"{what}; lower one of them")
+
+
+def _kept(name: str, trigger: Trigger, measure: str, margin: float) -> Iterator[tuple[Place, str]]:
+    """Yield the places of such bounds, and what the measure would have to be."""
+    if measure in SHARES & LOW_IS_BAD and trigger.below is not UNSET:
+        of_each = trigger.below.items() if isinstance(trigger.below, dict) else [("", trigger.below)]
+        for length, bound in of_each:
+            if bound <= 1 < bound * (1 + margin):  # a bound above 1 is told as such
+                yield ("triggers", name, "below", *([length] if length else [])), f"at least {bound * (1 + margin):.4g}"
+    elif (
+        measure in NEVER_NOTHING
+        and isinstance(trigger.above, float)
+        and trigger.above * (1 - margin) <= 0 < trigger.above
+    ):
+        yield ("triggers", name, "above"), "0"
+
+
+def _same_files(parts: Mapping[str, Any], folder: Path, policy: Path | None) -> Iterator[Finding]:
+    """Yield paths that lead to the same file: one would be written over the other, or read as what it is not."""
+    seen: list[tuple[str, Path]] = [] if policy is None else [("the policy itself", policy)]
+    baseline, audit = parts.get("baseline", Baseline()), parts.get("audit", Audit())
+    named_paths: list[tuple[Place, Any]] = [
+        (("flag_file",), parts.get("flag_file")),
+        (("canary_file",), parts.get("canary_file")),
+        (("baseline", "file"), baseline.file),
+        (("baseline", "write"), baseline.write),
+        (("audit", "folder"), audit.folder),  # one that is a file is told as such
+    ]
+    for place, path in named_paths:
+        if path is None or (place[0] == "audit" and _is(folder / path, "is_file")):
+            continue
+        other = next((name for name, known in seen if _same(known, folder / path)), None)
+        if other is not None:
+            yield Finding(place, f"{named(place)} must be a file of its own, and is that of {other}")
+        seen.append((named(place), folder / path))
 
 
 def _number(place: Place, bound: float, measure: str) -> Iterator[Finding]:
@@ -196,6 +270,16 @@ def _path(place: Place, path: str, folder: Path, *, wants_folder: bool) -> Itera
         yield Finding(place, f"{named(place)} must be a file, and {shown(path)} is a folder")
     elif wants_folder and _is(folder / path, "is_file"):
         yield Finding(place, f"{named(place)} must be a folder, and {shown(path)} is a file")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, be it there or not; what cannot be looked at is another one."""
+    try:
+        if one.resolve() == other.resolve():
+            return True
+        return one.samefile(other)
+    except (OSError, RuntimeError, ValueError):  # a loop of links is a RuntimeError before Python 3.13
+        return False
 
 
 def _is(path: Path, what: str) -> bool:

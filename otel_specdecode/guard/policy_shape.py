@@ -6,12 +6,13 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 
-from otel_specdecode.guard.policy import Policy, Table, Trigger
+from otel_specdecode.guard.policy import BY_LENGTH, OF_FAILURES, Policy, Table, Trigger
 from otel_specdecode.guard.toml_file import Finding
 from otel_specdecode.guard.toml_lines import Place
 
@@ -19,6 +20,14 @@ _MOST: Final = 64
 """Characters of a name or value that a message shows."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+
+_TAKES: Final[Mapping[str, frozenset[str]]] = {
+    "a number of bytes, as 1_610_612_736": frozenset(("swap_growth",)),
+    "a number of seconds": frozenset(("memory_pressure", "thermal_state", "queue")),
+    "a whole number": OF_FAILURES,
+    "a number, or a table with one for each draft length": BY_LENGTH,
+}
+"""What the bounds of measures are."""
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
@@ -72,8 +81,26 @@ def _triggers(value: object, place: Place, findings: list[Finding]) -> dict[str,
         return {}
     if not value:
         findings.append(Finding(place, f"[{named(place)}] has no trigger: add one, or leave it out for the default's"))
-    read = {name: read_table(Trigger, each, (*place, name), findings) for name, each in value.items()}
+    read = {name: _trigger(name, each, (*place, name), findings) for name, each in value.items()}
     return {name: trigger for name, trigger in read.items() if trigger is not None}
+
+
+def _trigger(name: str, value: object, place: Place, findings: list[Finding]) -> Trigger | None:
+    """Return a trigger; what is wrong with a bound that is no number is told by what its measure takes."""
+    if not isinstance(value, dict):
+        return read_table(Trigger, value, place, findings)
+    before, measure = len(findings), value.get("measure", name)
+    kinds = (int, float, dict)
+    wrong = [
+        key
+        for key in ("below", "above")
+        if key in value and (isinstance(value[key], bool) or not isinstance(value[key], kinds))
+    ]
+    for key in wrong:
+        what = next((words for words, measures in _TAKES.items() if measure in measures), "a number")
+        findings.append(Finding((*place, key), f"{named((*place, key))} must be {what}, not {shown(value[key])}"))
+    read = read_table(Trigger, {key: each for key, each in value.items() if key not in wrong}, place, findings)
+    return read if len(findings) == before else None
 
 
 def _plain(kind: Any, value: object, place: Place, findings: list[Finding]) -> Any:
@@ -166,6 +193,16 @@ def _homes(key: str) -> list[Place]:
     return [place for place, keys in homes if any(each.name == key for each in keys)]
 
 
+def plain(value: Any) -> Any:
+    """Return a policy as TOML would have it, and what is none of its values as it is."""
+    if isinstance(value, Table):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: plain(each) for name, each in fields.items() if each is not msgspec.UNSET}
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def named(place: Place) -> str:
     """Return a place as it is written in TOML, on one line and not too long."""
     text = ""
@@ -191,4 +228,6 @@ def shown(value: object) -> str:
         return "so large a number"
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
-    return "a date or time"
+    if isinstance(value, (date, time)):
+        return "a date or time"
+    return f"a {type(value).__name__}" if value is not None else "None"  # of a policy that was made in code

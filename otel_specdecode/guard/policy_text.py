@@ -31,7 +31,7 @@ EXAMPLES: Final[dict[tuple[str, ...], Any]] = {
     ("flag_file",): "speculation",
     ("canary_file",): "canary",
     ("baseline", "file"): "baseline.json",
-    ("baseline", "write"): "baseline.json",
+    ("baseline", "write"): "measured.json",
     ("budget", "share_of_streams"): 0.5,
     ("budget", "draft_tokens_per_minute"): 60_000,
     ("degraded_slo", "time_to_first_token_p95"): 2.0,

@@ -31,6 +31,9 @@ from otel_specdecode.guard.sealing import sealed, stamp, unsealed
 FORMAT = 1
 """Version of the file, not of the state in it."""
 
+NOTHING_SAVED = "there is none"
+"""Why there is no state where none was ever saved."""
+
 _LOCK = re.compile(r"state-(\d{1,6})\.lock\Z")
 
 
@@ -92,7 +95,7 @@ def load_state(path: Path, *, policy: str, max_age: float, clock: Callable[[], i
     try:
         fields = unsealed(path.read_bytes())
     except FileNotFoundError:
-        return Saved(None, "there is none")
+        return Saved(None, NOTHING_SAVED)
     except OSError as error:
         return Saved(None, f"it cannot be read ({type(error).__name__})")
     if fields is None:

@@ -51,7 +51,9 @@ def policy(
         windows=Windows(rounds=ROUNDS, requests=3),
         triggers={"accept_rate": Trigger(below=below, action=action)},
         ladder=Ladder(lengths=(3, 2)),
-        probe=Probe(cool_down=cool_down, longest_cool_down=cool_down, share=1.0, windows=1, dwell=cool_down),
+        probe=Probe(
+            cool_down=cool_down, longest_cool_down=cool_down, share=1.0, windows=1, hysteresis=0.01, dwell=cool_down
+        ),
         baseline=baseline,
         **more,
     )

@@ -300,6 +300,15 @@ def test_a_window_of_several_draft_lengths_is_held_against_the_bounds_of_each() 
         assert (a_breaker().window("rounds", window, 1.0) is not None) is trips
 
 
+def test_a_draft_longer_than_any_with_a_bound_is_held_to_that_of_the_longest() -> None:
+    policy = Policy(triggers={"accept_rate": Trigger(below={"1": 0.6, "2": 0.5}, windows=1, action="autoregressive")})
+    for length in (2, 3, 12, 40):
+        closed = Closed({"accept_rate": 0.45}, 200, 5.0, {length: 10})
+        change = Breaker(policy, rungs(), 0.0).window("rounds", closed, 1.0)
+        assert change is not None, length
+        assert change.threshold == 0.5
+
+
 @pytest.mark.parametrize("lengths", [{}, {None: 10}, {4: 10, None: 1}, {0: 10}])
 def test_an_unknown_draft_length_has_no_bound(lengths: dict[int | None, int]) -> None:
     assert a_breaker().window("rounds", Closed({"accept_rate": 0.01}, 200, 5.0, lengths), 1.0) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,54 @@ def test_a_longer_file_in_its_place_is_read_from_its_beginning(tmp_path: Path) -
     (tmp_path / "next").replace(path)
     assert canaries.news() == [False, False]
     assert canaries.news() == []
+
+
+def saved_anew(path: Path, text: str) -> None:
+    """As `sed -i` and editors save: another file in its place."""
+    aside = path.with_name("aside")
+    aside.write_text(text)
+    aside.replace(path)
+
+
+def test_a_file_that_is_saved_anew_has_only_the_lines_that_were_added_as_news(path: Path) -> None:
+    add(path, "fail\nfail\n")
+    results = CanaryFile(path)
+    saved_anew(path, "fail\nfail\n")
+    assert results.news() == []
+    saved_anew(path, "fail\nfail\npass\n")
+    assert results.news() == [True]
+    path.write_text("fail\nfail\npass\nfail\n")
+    assert results.news() == [False]
+    saved_anew(path, "fail\nfail\npass\nfail\n")
+    assert results.news() == []
+
+
+def test_a_file_that_begins_otherwise_is_read_from_its_beginning_whoever_wrote_it(path: Path) -> None:
+    add(path, "pass\n")
+    results = CanaryFile(path)
+    path.write_text("fail\npass\n")
+    assert results.news() == [False, True]
+    saved_anew(path, "pass\npass\n")
+    assert results.news() == [True, True]
+
+
+def test_a_long_file_that_is_saved_anew_has_no_news(path: Path) -> None:
+    """Longer than what a look reads."""
+    text = "pass\nfail\n" * 30_000
+    add(path, text)
+    results = CanaryFile(path)
+    saved_anew(path, text)
+    assert results.news() == []
+    saved_anew(path, f"{text}fail\n")
+    assert results.news() == [False]
+
+
+def test_what_is_no_file_is_not_waited_for(path: Path) -> None:
+    add(path, "pass\n")
+    results = CanaryFile(path)
+    path.unlink()
+    os.mkfifo(path)
+    assert results.news() == []
+    path.unlink()
+    path.mkdir()
+    assert results.news() == []

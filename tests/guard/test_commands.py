@@ -75,7 +75,7 @@ def test_check_prints_ok_with_the_digest_and_what_the_policy_does(folder: Path) 
     (folder / "policy.toml").write_text(
         'mode = "enforce"\nflag_file = "[bold]flag"\n[scope]\nby = "tenant"\n[ladder]\nlengths = [3]\n[triggers.slow]\n'
         'measure = "speedup"\nbelow = 1.05\nwindows = 4\naction = "down"\n[triggers.accept_rate]\n'
-        'below = { 2 = 0.5, 4 = 0.4 }\n[triggers.out_of_memory]\nabove = 3\naction = "unload"\n'
+        'below = { 1 = 0.5, 2 = 0.4 }\n[triggers.out_of_memory]\nabove = 3\naction = "unload"\n'
     )
     result = invoke("check", "policy.toml")
     assert (result.exit_code, result.stderr) == (0, "")

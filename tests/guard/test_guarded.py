@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from otel_specdecode import guarded as guarded_module
 from otel_specdecode.generation.plan import chosen, planner
 from otel_specdecode.guard.baseline_file import BaselineError
 from otel_specdecode.guard.policy import Baseline, Policy
+from otel_specdecode.guard.toml_file import PolicyError
 from otel_specdecode.guard_from_environment import GUARD_POLICY, start_guard_from_environment
 from otel_specdecode.guarded import running_guard, start_guard
 from otel_specdecode.telemetry import listener
@@ -350,3 +352,62 @@ def test_a_program_without_the_extra_is_told_which(on_error: str, code: int, tmp
     assert done.returncode == code
     assert 'pip install "otel-specdecode[guard]"' in done.stderr
     assert ("goes on" in done.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize("what", ["a pipe", "no end"])
+def test_a_policy_that_is_no_file_stops_the_program_at_once(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pipe" if what == "a pipe" else Path("/dev/zero")
+    if what == "a pipe":
+        os.mkfifo(path)
+    monkeypatch.setenv(GUARD_POLICY, str(path))
+    with pytest.raises(SystemExit) as stopped:
+        start_guard_from_environment()
+    assert stopped.value.code == 2
+    assert f"{path}:1: this is no file: name a policy file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['\ufeffon_error = "disable"\n', "\"on_error\" = 'disable'\nb = 1\n"])
+def test_however_it_is_written_that_the_program_goes_on_it_does(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setenv(GUARD_POLICY, str(tmp_path / "policy.toml"))
+    try:
+        start_guard_from_environment()
+    finally:
+        show_guard(None)
+    assert running_guard() is None
+
+
+@pytest.mark.parametrize(("said", "on"), [("False", False), ("0", False), ("no", False), ("yes", True), ("of", False)])
+def test_the_environment_says_on_or_off_or_leaves_it_to_the_flag_file(
+    said: str, on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(guarded_module.SPECULATION, said)
+    (tmp_path / "speculation").write_text("off\n")
+    (tmp_path / "policy.toml").write_text('mode = "enforce"\nflag_file = "speculation"\n[baseline]\nshare = 0\n')
+    with guarded(tmp_path / "policy.toml"):
+        plans = planner()
+        assert plans is not None
+        assert plans.plan(ASK).autoregressive != on
+    assert ("says neither on nor off" in caplog.text) == (said == "of")
+
+
+def test_a_misspelt_mode_in_code_runs_no_guard() -> None:
+    mode: Any = "Observe_only"
+    with pytest.raises(PolicyError, match="did you mean observe_only"):
+        start_guard(Policy(mode=mode))
+    assert running_guard() is None
+
+
+def test_a_name_that_is_no_text_fails_no_request() -> None:
+    class Unnamed:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    name: Any = Unnamed()
+    with guarded(policy()) as guard:
+        planned = guard.plan(engine="mlx", model=name, draft_length=K, tenant=name, session=name)
+    assert planned.plan.who == (None, None)

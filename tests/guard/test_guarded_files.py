@@ -136,3 +136,18 @@ def test_a_process_without_a_draft_writes_the_baseline_of_one_with(
             models.run(models.draft)
         assert set(paths(telemetry)) == {("speculative", "normal", None, K)}
         assert latest(telemetry, "specdecode.guard.scopes_without_baseline") == {None: 0}
+
+
+def test_a_saved_state_that_is_of_no_use_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And a first start tells of none. The folder is its owner's alone."""
+    audit = Audit(folder=str(tmp_path / "audit"), state=True)
+    for _ in range(2):
+        with guarded(policy(audit=audit)):
+            pass
+    assert "saved state" not in caplog.text
+    assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "audit" / "state-1.json").write_text("torn")
+    with guarded(policy(audit=audit)):
+        pass
+    assert "saved state is not restored, and a new one takes its place: it is not as it was written" in caplog.text
+    assert str(tmp_path) not in caplog.text

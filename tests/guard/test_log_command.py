@@ -72,6 +72,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+def test_a_pipe_is_no_trail_and_is_not_waited_for(tmp_path: Path, run: Run) -> None:
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    status, _, err = run(tmp_path / "fifo.jsonl")
+    assert status == 2
+    assert "is neither a folder nor a file" in " ".join(err.split())
+
+
 def test_in_a_pipe_a_timeline_is_aligned_text(folder: Path, run: Run) -> None:
     status, lines, err = run(folder)
     pid = str(os.getpid())

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 msgspec = pytest.importorskip("msgspec", reason="needs the [guard] extra")
 
 from otel_specdecode.guard.policy import Policy, Trigger  # noqa: E402
-from otel_specdecode.guard.policy_file import PolicyFile, read_policy  # noqa: E402
+from otel_specdecode.guard.policy_file import PolicyFile, policy_in_code, read_policy  # noqa: E402
 from otel_specdecode.guard.policy_text import default_policy_text  # noqa: E402
 from otel_specdecode.guard.toml_file import MOST_BYTES, PolicyError  # noqa: E402
 from tests.guard.broken_policies import RULES, SHAPES, TEXTS  # noqa: E402
@@ -78,8 +79,8 @@ def test_what_a_policy_says_is_read_and_the_rest_is_the_defaults(folder: Path) -
 
 
 def test_a_policy_with_triggers_has_only_those(folder: Path) -> None:
-    policy = read('[triggers.low]\nmeasure = "accept_rate"\nbelow = { 4 = 0.4, "16+" = 0.1 }\naction = "unload"').policy
-    assert policy.triggers == {"low": Trigger(measure="accept_rate", below={"4": 0.4, "16+": 0.1}, action="unload")}
+    policy = read('[triggers.low]\nmeasure = "accept_rate"\nbelow = { 1 = 0.5, 2 = 0.4 }\naction = "unload"').policy
+    assert policy.triggers == {"low": Trigger(measure="accept_rate", below={"1": 0.5, "2": 0.4}, action="unload")}
 
 
 def test_a_ladder_may_have_no_shorter_draft(folder: Path) -> None:
@@ -245,3 +246,18 @@ def test_a_key_that_is_there_twice_is_told_as_such_at_the_end_of_a_file_too(fold
     (folder / "guard.toml").write_text('version = 1\nmode = "enforce"\nmode = "enforce"')
     with pytest.raises(PolicyError, match=r":3: this is not TOML: Can ?not overwrite a value$"):
         read_policy(folder / "guard.toml")
+
+
+def test_a_policy_that_was_made_in_code_is_held_against_the_same_rules(folder: Path) -> None:
+    """Nothing else would: msgspec holds nothing against its types there."""
+    made: Any = {"mode": "Observe_only", "triggers": {"queue": Trigger(below=2)}, "flag_file": Path("flag")}
+    with pytest.raises(PolicyError) as caught:
+        policy_in_code(Policy(**made), folder)
+    mode, flag, queue = sorted(caught.value.lines, key=lambda line: "fmt".index(line[0]) if line[0] != "m" else -1)
+    assert mode == 'mode must be one of "enforce", "observe_only", not "Observe_only"; did you mean observe_only?'
+    assert flag.startswith("flag_file must be a text in quotes, not a ")
+    assert queue.startswith("triggers.queue must say above")
+    assert policy_in_code(Policy(mode="enforce"), folder).policy == Policy(mode="enforce")
+    assert policy_in_code(Policy(triggers={"queue": Trigger(above=2)}), folder).policy.digest == (
+        read("triggers.queue.above = 2").policy.digest
+    )
