@@ -22,7 +22,7 @@ from otel_specdecode.guard.comparing import Comparing
 from otel_specdecode.guard.deciding import CONTROL, PROBE, Decider
 from otel_specdecode.guard.flag import FeatureFlag
 from otel_specdecode.guard.ladder import Rung, rungs_of
-from otel_specdecode.guard.lanes import Lanes, LaneState, Names
+from otel_specdecode.guard.lanes import Lanes, LaneState, Names, proposed_of
 from otel_specdecode.guard.machine import Machine, MachineState
 from otel_specdecode.guard.meeting import Met
 from otel_specdecode.guard.policy import Policy
@@ -201,7 +201,7 @@ class Guard:
             conditions,
             self._baseline,
             now,
-            proposed=_proposed(record),
+            proposed=proposed_of(record),
             queued=request.queued,
             time_per_token=timing.time_per_token,
             time_to_first_token=timing.time_to_first_token,
@@ -381,18 +381,6 @@ class Guard:
 
     def _rungs(self, asked: int | None) -> tuple[Rung, ...]:
         return rungs_of(asked, self.policy.ladder, lighter=self._lighter, unloads=self._telling.unloads)
-
-
-def _proposed(record: Record) -> int | None:
-    """Return how many tokens the draft proposed, None where that says nothing of it.
-
-    Prompt lookup costs nothing where it proposes none, and a request of one token ends before the draft is asked: it
-    has no pass after the prompt's.
-    """
-    counts = record.counts
-    proposed = counts.proposed
-    asked = proposed or counts.draft_calls or counts.plain_passes
-    return proposed if asked and record.request.method != "prompt_lookup" else None
 
 
 def _renew_all() -> None:

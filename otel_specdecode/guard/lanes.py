@@ -80,6 +80,18 @@ class Failures:
         return Closed(values, max(self.out_of_memory, self.verifier_errors, 1), 0.0)
 
 
+def proposed_of(record: Record) -> int | None:
+    """Return how many tokens the draft of a request proposed, None where that says nothing of it.
+
+    Prompt lookup costs nothing where it proposes none, and a request of one token ends before the draft is asked: it
+    has no pass after the prompt's.
+    """
+    counts = record.counts
+    proposed = counts.proposed
+    asked = proposed or counts.draft_calls or counts.plain_passes
+    return proposed if asked and record.request.method != "prompt_lookup" else None
+
+
 def _is_the_engines(name: str) -> bool:
     """Return whether an error of a class is the engine's, not one that the program raises in the middle of a request.
 

@@ -25,16 +25,18 @@ class Thinner:
 
     The step n is a power of two that follows the pace of the series over about a minute of stream time, and changes
     only where it is off by more than a factor of two: a step that followed each stretch would keep a greater share of
-    slow phases than of fast ones.
+    slow phases than of fast ones. The first stretch has one value at least: the series is there from the first request
+    on, however fast that is.
     """
 
-    __slots__ = ("_per_second", "_phase", "_seconds", "_step", "_values")
+    __slots__ = ("_any", "_per_second", "_phase", "_seconds", "_step", "_values")
 
     def __init__(self, per_second: float) -> None:
         """Record at most about this many values a second of stream time."""
         self._per_second = per_second
         self._phase = 0.5
         self._step = 1
+        self._any = False
         self._values = 0.0
         self._seconds = 0.0
 
@@ -48,10 +50,13 @@ class Thinner:
         if not values:
             return values
         self._follow(len(values), seconds)
+        first, self._any = not self._any, True
         if self._step == 1:
             return values
         self._phase = (self._phase + _GOLDEN) % 1.0
-        return sorted(values)[int(self._phase * self._step) :: self._step]
+        ordered = sorted(values)
+        chosen = ordered[int(self._phase * self._step) :: self._step]
+        return [ordered[len(ordered) // 2]] if first and not chosen else chosen
 
     def _follow(self, values: int, seconds: float) -> None:
         kept = 0.5 ** (seconds / _HALF_LIFE_SECONDS)

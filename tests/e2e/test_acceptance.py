@@ -151,13 +151,18 @@ def _report_and_gates_agree(kept: Run, folder: Path) -> None:
 
 
 def _the_report_agrees_with_a_client(kept: Run, report: Any) -> None:
-    """Within 2 % of what the clock of the loop that asked says, which is not instrumented."""
+    """Within 2 % of what the clock of the loop that asked says, which is not instrumented.
+
+    Or within a third of a millisecond a request, which is what a call takes around the engine's own work: the tiny
+    model's answers take ten milliseconds each.
+    """
     for arm in kept.head.arms:
         requests = kept.of(arm)
         seconds = sum((each.client_first or 0) - (each.queued or 0) + (each.client_decode or 0) for each in requests)
         (told,) = [each for each in report["rows"] if each["part"] == "all" and each["arm"]["name"] == arm.name][:1]
         by_client = sum(each.output_tokens for each in requests) / seconds
-        assert told["emitted_per_second"] == pytest.approx(by_client, rel=0.02), arm.name
+        leeway = max(0.02, len(requests) / 3000 / seconds)
+        assert told["emitted_per_second"] == pytest.approx(by_client, rel=leeway), arm.name
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -21,6 +21,20 @@ def test_below_the_rate_every_value_is_recorded() -> None:
         assert list(thinner.choose(values, SECOND)) == values
 
 
+@pytest.mark.parametrize("tokens", [1, 5, 31, 1000])
+@pytest.mark.parametrize("seconds", [1e-3, 1e-6])
+def test_a_series_is_there_from_the_first_request_on_however_fast_that_is(tokens: int, seconds: float) -> None:
+    """Else a mode that is fast would lack a metric that another one has."""
+    for rate in (8, 32):
+        assert Thinner(rate).choose(range(tokens), seconds)
+
+
+def test_a_stretch_after_the_first_may_have_no_value() -> None:
+    thinner = Thinner(8)
+    recorded = sum(len(thinner.choose(range(31), 1e-3)) for _ in range(1000))
+    assert recorded < 1000 * 31 / 1000
+
+
 @given(st.lists(st.tuples(st.integers(0, 400), st.floats(0, 2)), max_size=30))
 def test_nothing_is_invented(stretches: list[tuple[int, float]]) -> None:
     """Over any stretches only values that were measured are recorded, each at most once."""

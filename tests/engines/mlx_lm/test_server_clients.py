@@ -29,7 +29,6 @@ from tests.engines.mlx_lm.served import (
     STREAMED,
     TEXT,
     finish_reason,
-    of,
     pair,
     until,
     usage,
@@ -44,13 +43,16 @@ pytestmark = pytest.mark.mlx
 
 @CHATS
 def test_queue_and_time_to_first_token_are_what_the_client_waits(server: LocalServer, telemetry: Telemetry) -> None:
-    _, generation = pair(telemetry, server.ask(CHAT, ASKED[CHAT]))
-    request, _ = of(telemetry, generation.context.trace_id)
-    found = attributes(generation)
-    queued = found[Attr.SPECDECODE_QUEUE_DURATION]
-    assert queued == pytest.approx((generation.start_time - request.start_time) / 1e9, abs=0.005)
+    """Of one of five requests to the millisecond: two clocks are read, and a thread may be paused between."""
+    queued, apart = [], []
+    for _ in range(5):
+        request, generation = pair(telemetry, server.ask(CHAT, ASKED[CHAT]))
+        queued.append(attributes(generation)[Attr.SPECDECODE_QUEUE_DURATION])
+        apart.append(abs(queued[-1] - (generation.start_time - request.start_time) / 1e9))
+    assert min(apart) < 0.001
+    assert min(queued) > 0
     (point,) = telemetry.points("specdecode.queue.duration")
-    assert (point.value, point.total) == (1, pytest.approx(queued))
+    assert (point.value, point.total) == (5, pytest.approx(sum(queued)))
     assert point.labels.keys() == telemetry.points("specdecode.decode.duration")[0].labels.keys()
 
 
