@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ from otel_specdecode.testing.capture import Telemetry, capture
 from tests import proc
 from tests.engines.both import Engine
 from tests.engines.spans import attributes
+from tests.garbage import collect
 from tests.proc import MIB
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -229,8 +231,9 @@ def test_however_a_stream_ends_its_span_has_its_surroundings(how: str, engine: E
     elif how == "collected":
         cell: dict[str, Any] = {"stream": stream}
         cell["self"] = cell
+        dropped = weakref.ref(stream)
         del stream, cell
-        gc.collect()
+        collect(dropped)
     elif how == "closed on another thread":
         closer = threading.Thread(target=stream.close)
         closer.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -356,10 +357,11 @@ def test_memory_that_is_taken_and_given_back_shows_in_its_request_and_not_in_the
     first = begin(peak_sampler)
     before = first.highest.resident
     assert before is not None
-    block = bytearray(200 * MIB)
-    block[::4096] = b"x" * len(block[::4096])
+    block = mmap.mmap(-1, 200 * MIB)  # not out of the heap, which may keep what is given back
+    for page in range(0, len(block), mmap.PAGESIZE):
+        block[page] = 1
     wait_for(lambda: (first.highest.resident or 0) >= before + 190 * MIB)
-    del block
+    block.close()
     peak = ended(peak_sampler, first)
     rest = psutil.Process().memory_info().rss
     following = ended(peak_sampler, begin(peak_sampler))

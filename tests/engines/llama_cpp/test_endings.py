@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tests.engines.llama_cpp.calling import (
 )
 from tests.engines.llama_cpp.conftest import Pair
 from tests.engines.spans import attributes, counts
+from tests.garbage import collect
 
 pytestmark = pytest.mark.llama_cpp
 
@@ -164,8 +165,9 @@ def test_a_stream_dropped_early(entry: str, how: str, llama: Any, telemetry: Tel
     elif how == "collected":
         cell: dict[str, Any] = {"stream": stream}
         cell["self"] = cell
+        dropped = weakref.ref(stream)
         del stream, cell
-        collector = threading.Thread(target=gc.collect)
+        collector = threading.Thread(target=collect, args=(dropped,))
         collector.start()
         collector.join()
     else:
