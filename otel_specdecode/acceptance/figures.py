@@ -162,11 +162,18 @@ def arm_figures(run: Run, arm: Arm, where: Where | None = None, window: Window =
 
 def busy_seconds(requests: Iterable[Measured]) -> float:
     """Return the seconds in which any of some requests ran; those of another arm in between are no part of it."""
-    busy, until = 0.0, 0.0
+    return sum(ended - begun for begun, ended in busy_times(requests))
+
+
+def busy_times(requests: Iterable[Measured]) -> list[tuple[float, float]]:
+    """Return from when to when any of some requests ran, in order; what overlaps is one."""
+    found: list[tuple[float, float]] = []
     for begun, ended in sorted((each.ended_at - each.duration, each.ended_at) for each in requests):
-        busy += max(ended - max(begun, until), 0.0)
-        until = max(until, ended)
-    return busy
+        if found and begun <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], ended)
+        else:
+            found.append((begun, ended))
+    return found
 
 
 def acceptance_length(requests: Iterable[Measured]) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ from rich.console import Console
 
 from otel_specdecode.acceptance import terminal
 from otel_specdecode.acceptance.records import Arm
-from otel_specdecode.acceptance.storage import RunWriter, begin
 from tests.acceptance.fakes import arms, fake_run, prompts
+from tests.acceptance.report.cases import written
 
 
 def test_a_run_fits_a_terminal_of_80_columns_and_its_commands_can_be_copied(
@@ -26,11 +27,7 @@ def test_a_run_fits_a_terminal_of_80_columns_and_its_commands_can_be_copied(
     monkeypatch.chdir(tmp_path)
     folder = Path("runs/first")
     run = fake_run(arms([2, 4]), prompts(12))
-    begin(folder, run.head)
-    writer = RunWriter(folder)
-    for line in run.results:
-        writer.add(line)
-    writer.close()
+    written(run, folder)
     screen = io.StringIO()
     monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=80, highlight=False))
 
@@ -51,11 +48,7 @@ def test_names_that_look_like_markup_and_folders_with_spaces_are_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = fake_run((Arm(0), Arm(2, "[/red]")), prompts(3))
-    begin(tmp_path / "a [b]", run.head)
-    writer = RunWriter(tmp_path / "a [b]")
-    for line in run.results:
-        writer.add(line)
-    writer.close()
+    written(run, tmp_path / "a [b]")
     screen = io.StringIO()
     monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=300, highlight=False))
 
@@ -68,11 +61,7 @@ def test_names_that_look_like_markup_and_folders_with_spaces_are_texts(
 def test_the_best_of_each_number_of_requests_at_once_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     levels = tuple(arm for level in (1, 2, 4) for arm in arms([2, 4], concurrency=level))
     run = fake_run(levels, prompts(6))
-    begin(tmp_path / "run", run.head)
-    writer = RunWriter(tmp_path / "run")
-    for line in run.results:
-        writer.add(line)
-    writer.close()
+    written(run, tmp_path / "run")
     screen = io.StringIO()
     monkeypatch.setattr(terminal, "make_console", lambda: Console(file=screen, width=300, highlight=False))
 
@@ -83,8 +72,10 @@ def test_the_best_of_each_number_of_requests_at_once_is_told(tmp_path: Path, mon
         assert f"\n{begins}" in told
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError, SystemExit])
-def test_a_reader_that_goes_away_ends_no_run(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [BrokenPipeError, SystemExit, OSError(errno.ENOSPC, "No space left on device")])
+def test_a_reader_that_goes_away_or_a_full_disk_ends_no_run(
+    error: type[BaseException] | BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def gone(*_: object) -> None:
         asked.append(1)
         raise error

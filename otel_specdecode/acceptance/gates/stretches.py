@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from otel_specdecode.acceptance.figures import busy_times
 from otel_specdecode.acceptance.records import Arm, HostSample, Measured, Run
 
 DAY = 86_400.0
@@ -103,15 +104,7 @@ def pauses(run: Run, arm: Arm, least: float) -> list[float]:
 
 
 def _busy(stretch: Stretch, arm: Arm) -> list[tuple[float, float]]:
-    """Return from when to when requests of an arm ran, in order; what overlaps is one."""
-    requests = (each for each in stretch.requests if each.arm == arm.name)
-    found: list[tuple[float, float]] = []
-    for start, end in sorted((each.ended_at - each.duration, each.ended_at) for each in requests):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found
+    return busy_times(each for each in stretch.requests if each.arm == arm.name)
 
 
 def _since(
